@@ -282,7 +282,7 @@ def main() -> None:
                          for name, package in (("PyTorch", "torch"), ("transformers", "transformers"))})
     report.append(
         f"Short trainings: {EXAMPLES:,} examples of CoLA (2 epochs), SST-2 and STS-B (1 epoch), questions "
-        "about 15 articles (1,330, 3 epochs), 32 a step; Resume and CLUENER (1,000, 3 epochs), New-Wiki "
+        "about 15 articles (1,369, 3 epochs), 32 a step; Resume and CLUENER (1,000, 3 epochs), New-Wiki "
         f"({QUESTIONS:,} questions, half an epoch), 16 a step; MiniLM encoder", rows,
         command="python -m benchmarks.stability " + " ".join(sys.argv[sys.argv.index("--variants"):]
                 if "--variants" in sys.argv else []), versions=versions)

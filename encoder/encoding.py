@@ -51,8 +51,8 @@ class Encoding(NamedTuple):
                 counts["cut"], counts["rows"], self.max_seq_length))
         found = [ONE_SEGMENT] if counts.get("pairs") and self.type_vocab_size == 1 else []
         if describe(counts):
-            found.append(f"{name}: {describe(counts)}: the vocabulary knows little of them; take a "
-                         "model for their language, with the right --do_lower_case")
+            found.append(f"{name}: {describe(counts)}: the model cannot tell these apart; if their "
+                         "language or --do_lower_case is not the vocabulary's, take another model")
         for warning in sorted(set(found) - set(self.counts.warnings)):
             self.counts.warnings.append(warning)
             log.warn(warning)

@@ -1,6 +1,7 @@
 """What tokenizing does to texts: how much of them the vocabulary knows, and how many are cut."""
 
 import collections
+import unicodedata
 from typing import Any, Dict, List, Mapping, Sequence
 
 import numpy as np
@@ -33,7 +34,7 @@ class TextCounts:
         for text, end in zip(texts, (ids.itemsize * ends).tolist()):
             key, start = content[start:end], end
             other = first.setdefault(key, text)
-            if key and other != text and other.lower().split() != text.lower().split():
+            if key and other != text and _plain(other) != _plain(text):
                 num_merged += 1
         num_blank = sum(not texts[index].strip() for index in np.flatnonzero(lengths == 0))
         num_strange = int((num_known[ends] == num_known[ends - lengths]).sum()) - num_blank
@@ -48,6 +49,12 @@ class TextCounts:
         """The counts since the last call, as facts of a store."""
         counts, self._counts = dict(self._counts), collections.Counter()
         return {FACT: counts}
+
+
+def _plain(text: str) -> List[str]:
+    """The words without the differences that models of lower-cased text ignore: capitals and accents."""
+    return "".join(letter for letter in unicodedata.normalize("NFD", text.lower())
+                   if unicodedata.category(letter) != "Mn").split()
 
 
 def describe(counts: Mapping[str, int]) -> str:

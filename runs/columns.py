@@ -31,7 +31,8 @@ _MIN_NUMBERS = 10  # below a word, for it to be the name of the column
 # What a value is as a number; MISWRITTEN is a decimal comma, thousands, a percentage or unit.
 FRACTION, INTEGER, MISSING, MISWRITTEN, WORD = range(5)
 _NO_VALUE = ("", "na", "nan", "none", "null")  # without marks, as of n/a
-_MISWRITTEN = re.compile(r"\W{0,3}\d*(?:[.,'\s]\d+|%)+\W{0,2}[^\W\d_]{0,4}")
+_MISWRITTEN = re.compile(
+    r"[^\w\s]?\s?\d+(?:(?:[.,'\s]\d{3})+(?:[.,]\d+)?|[.,]\d+|(?=\s?%))\s?[^\W\d_]{0,4}[^\w\s]?")
 
 
 class Roles(NamedTuple):

@@ -27,6 +27,7 @@ from tasks.data import TextSet, TrainingSet, encode_texts, load_texts
 from tasks.model_folder import INDEX, LABEL_FORMS, NAME
 
 HELP_TOPIC = "Prediction"  # of the flags defined here
+_FAR = 10.0  # labels whose mean or deviation differs so much are in another unit
 _MAX_COUNTED = 100_000  # examples whose labels are counted for the baseline
 
 
@@ -111,15 +112,21 @@ def _learned_kind(job: Job, examples: TrainingSet) -> Kind:
         return kind
 
     def scale() -> List[float]:
-        start = checkpoints.latest(job.settings.output_dir) or job.settings.init_checkpoint
-        if start and model_files.has_output_layer(start):
-            learned = model_folder.kind_of(start, kind)
-            return [learned.mean, learned.deviation]
         labels = examples.targets(slice(None)).astype(np.float64)
         if not np.ptp(labels):
             raise UserError(f"{job.model.own.task.train.file}: every label is {labels[0]:g}, so there is "
                             "nothing to learn; is it the right column?")
-        return [float(labels.mean()), float(labels.std())]
+        mean, deviation = float(labels.mean()), float(labels.std())
+        start = checkpoints.latest(job.settings.output_dir) or job.settings.init_checkpoint
+        if not (start and model_files.has_output_layer(start)):
+            return [mean, deviation]
+        learned = model_folder.kind_of(start, kind)
+        if (abs(mean - learned.mean) > _FAR * learned.deviation
+                or not 1 / _FAR < deviation / learned.deviation < _FAR):
+            log.warn(f"the labels have the mean {mean:g} and the deviation {deviation:g}, and "
+                     f"{start.path}, whose output layer is trained on, learned with {learned.mean:g} and "
+                     f"{learned.deviation:g}: to learn a new layer, start from a model without one")
+        return [learned.mean, learned.deviation]
 
     # Other workers do not have the chief's output directory.
     return label_types.Regression(*job.devices.peers.from_chief("labels to learn", scale))

@@ -7,6 +7,7 @@ and the settings of tokenization), `vocab.txt` and `bert_config.json`.
 from typing import Any, Dict, Mapping, NamedTuple, Optional
 
 from encoder import label_config, long_texts, model_files
+from engine import log
 from engine.checkpoints import checkpoints
 from engine.errors import UserError
 from runs import columns, label_types
@@ -82,8 +83,11 @@ def kind_of(checkpoint: checkpoints.Checkpoint, kind: label_types.Kind) -> label
     """The task's kind of labels; of a regression, with the mean and deviation that the model learned."""
     if kind.labels:
         return kind
-    description = label_config.read(model_files.folder_of(checkpoint.path)) or {}
-    return label_types.Regression(*label_config.scale(description))
+    description = label_config.read(model_files.folder_of(checkpoint.path))
+    if description is None:
+        log.warn(f"{checkpoint.path} has no {label_config.FILE} beside it, which says the unit of a "
+                 "regression's numbers: they are taken as its output layer gives them")
+    return label_types.Regression(*label_config.scale(description or {}))
 
 
 def check_labels_beside(checkpoint: checkpoints.Checkpoint, task_kind: label_types.Kind,

@@ -25,6 +25,7 @@ FLAGS = ("data_dir", "train_file", "dev_file", "test_file", "text_column", "text
          "label_column", "header", "label_kind", "label_separator")
 
 _MAX_LABELS = 100_000  # with more, the column is not one of classes
+_MANY_NUMBERS = 10  # different ones with fractions are no classes
 _DEFAULT_SEPARATOR = ","  # between the labels of an example
 _METRICS = {
     label_types.SingleLabel.name: (scores.accuracy, scores.macro_f1, scores.micro_f1),
@@ -131,7 +132,7 @@ def _infer_kind(values: flags.FlagValues, table: columns.Table,
     counts: Counter[str] = collections.Counter()
     lines: Dict[str, int] = {}  # of the first example with each label
     for line, fields, example in read_rows(_AsWritten(separator), split, ""):
-        if table.names == tuple(fields):
+        if table.names and _plain(table.names) == _plain(fields):
             raise UserError(f"{split.file}, line {line}: the header again; remove this line")
         for label in example.label:
             counts[label] += 1
@@ -152,6 +153,10 @@ def _infer_kind(values: flags.FlagValues, table: columns.Table,
                  f"too few to learn from, such as {log.brief(repr(single[0]))} on line "
                  f"{lines[single[0]]}; are --label_column and --label_kind right?")
     return label_types.MultiLabel(labels, separator) if several else label_types.SingleLabel(labels)
+
+
+def _plain(names: Sequence[str]) -> Sequence[str]:
+    return [str(name).strip().lower() for name in names]
 
 
 def _check_number(labels: Counter[str], file: str) -> None:
@@ -178,22 +183,31 @@ def _holds_lists(table: columns.Table, split: Split) -> bool:
 
 
 def _are_fractions(counts: Counter[str], lines: Dict[str, int], file: str) -> bool:
-    """Whether the labels are numbers, some with a fraction; a UserError if only most of them are."""
+    """Whether the labels are numbers, some with a fraction.
+
+    Raises:
+        UserError: all but a few labels are numbers, or nearly all are miswritten ones.
+    """
     forms = {label: columns.form_of(label) for label in lines}
     rows = collections.Counter(forms[label] for label in counts.elements())
-    fractions, whole = rows[columns.FRACTION] + rows[columns.MISWRITTEN], rows[columns.INTEGER]
-    of_numbers = f"{fractions + whole:,} of {sum(rows.values()):,} labels are written as numbers"
+    fractions, num_rows = rows[columns.FRACTION], sum(rows.values())
+    numbers, miswritten = fractions + rows[columns.INTEGER], rows[columns.MISWRITTEN]
+    num_distinct = sum(form <= columns.INTEGER for form in forms.values())
+    # Of classes, few values have many examples each.
+    are_odd = (10 * (num_rows - numbers) <= num_rows or 2 * num_distinct > numbers
+               or fractions and num_distinct >= _MANY_NUMBERS)
+    is_column = numbers > rows[columns.WORD] + miswritten and (fractions or not rows[columns.WORD])
     odd = next((label for label in lines if forms[label] > columns.INTEGER), None)
-    if odd is not None and (fractions and fractions + whole > rows[columns.WORD]
-                            or whole > rows[columns.MISSING] and not rows[columns.WORD]):
+    if odd is not None and (is_column and are_odd or miswritten and 2 * len(lines) > num_rows
+                            and 10 * (numbers + miswritten) >= 9 * num_rows):
         raise UserError(f"{file}, line {lines[odd]}: the label is {log.brief(repr(odd))}, and "
-                        f"{of_numbers}: write this one like 1234.5 or leave the line out, or set "
-                        "--label_kind=classes (multi_label for lists)")
+                        f"{numbers:,} of {num_rows:,} labels are numbers: write this one like 1234.5 or "
+                        "leave the line out, or set --label_kind=classes (multi_label for lists)")
     if odd is None and fractions:  # a few may be mistakes in classes
         line = next(lines[label] for label in lines if forms[label] == columns.FRACTION)
-        (log.warn if 10 * fractions < whole else log.info)(
-            f"{file}: {of_numbers}, {fractions:,} with a fraction (the first on line {line}), so this "
-            "is a regression; to change that, set --label_kind")
+        (log.warn if 10 * fractions < numbers - fractions else log.info)(
+            f"{file}: {numbers:,} of {num_rows:,} labels are numbers, {fractions:,} with a fraction (the "
+            f"first on line {line}), so this is a regression; to change that, set --label_kind")
     return odd is None and fractions > 0
 
 

@@ -58,7 +58,8 @@ class TrainingProgress:
                      "that were not finite")
 
     def _show(self, step: Step) -> None:
-        state = (f"loss {finite_mean(self._losses):.4f}, lr {step.learning_rate:.2e}"
+        loss = finite_mean(self._losses)
+        state = (f"loss {loss:{'.4f' if loss >= 0.001 else '.4g'}}, lr {step.learning_rate:.2e}"
                  + self._speed(step))
         if self._bar.disable or step.number == self._num_train_steps:
             log.info(f"step {step.number}/{self._num_train_steps}: {state}")

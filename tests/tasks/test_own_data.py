@@ -124,7 +124,7 @@ def test_an_odd_label_among_fractions_is_an_error_with_its_line(odd, tmp_path):
             make_task(tmp_path, {name: text})
         assert repr(odd) in str(error.value)
         if odd:
-            assert "of 31 labels are written as numbers" in str(error.value)
+            assert "30 of 31 labels are numbers" in str(error.value)
             assert "--label_kind=classes" in str(error.value)
         (tmp_path / name).unlink()
 
@@ -146,6 +146,14 @@ def test_numbers_that_cannot_be_read_are_no_classes_unless_the_flag_says_so(labe
     with pytest.raises(UserError, match=f"line {line}: .* write this one like 1234.5 .*multi_label"):
         make_task(tmp_path, files)
     assert set(make_task(tmp_path, files, label_kind="classes").kind.labels) == set(labels)
+
+
+@pytest.mark.parametrize("classes", [
+    "0% 25% 50% 75%", "1.0.1 2.0 2.1", "1.1.2020 2.1.2020", "10.0.0.1 10.0.0.2", "1,2 2,3 1,3", "1.5L 2.5L",
+    "10,000 20,000 0-10k", "9.30 10.15 noon", "1.1 1.2 2.1 A", "1 2 3 none", "0 1 NA", "0 0.5 1 ?", "1 2 -"])
+def test_classes_that_look_like_numbers_are_classes(classes, tmp_path):
+    task = make_task(tmp_path, {"train.tsv": labelled(5 * classes.split())})
+    assert set(task.kind.labels) == set(classes.split())
 
 
 def test_a_few_fractions_among_classes_are_told(tmp_path, capsys):
@@ -171,7 +179,7 @@ def test_labels_with_one_example_are_told(labels, told, tmp_path, capsys):
 
 def test_a_header_is_one_although_it_is_there_again_and_an_odd_label_is_none(tmp_path):
     with pytest.raises(UserError, match="train.tsv, line 6: the header again"):
-        make_task(tmp_path, {"train.tsv": 2 * labelled("abab")})
+        make_task(tmp_path, {"train.tsv": labelled("abab") + labelled("abab", "Text \tScore\n")})
     with pytest.raises(UserError, match="train.tsv, line 1: the label is 'nan'"):
         make_task(tmp_path, {"train.tsv": labelled(["nan", *FRACTIONS], header="")})
 

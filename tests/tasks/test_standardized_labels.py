@@ -12,10 +12,11 @@ from commands import ends_with_error, results_in, run_here
 from conftest import sentences
 from distillation import run as distillation
 from encoder import classifier, convert
+from engine.checkpoints import checkpoints
 from engine.model import INFERENCE
 from exports import run_saved_model
 from golden import losses_of
-from runs import predict
+from runs import label_types, predict
 from runs.text_predictor import TextPredictor
 from services import Service
 from tasks import model_folder
@@ -160,12 +161,27 @@ def losses_of_last(folder):
     return summaries.read_history(str(folder))["loss"][-1][1]
 
 
-def test_a_model_that_starts_from_a_regression_keeps_its_unit(priced, tiny_model, tmp_path):
+def test_a_model_that_starts_from_a_regression_keeps_its_unit(
+        priced, plain, tiny_model, tmp_path, capsys):
+    capsys.readouterr()
     more = train(tiny_model, write_files(tmp_path / "data", UNIT, OFFSET + 50), tmp_path / "out",
                  init_checkpoint=str(priced), num_train_epochs=0.2, learning_rate=1e-9)
     np.testing.assert_allclose(numbers_in(more), numbers_in(priced), rtol=1e-4)
-    assert [json.loads((folder / "task.json").read_text())["mean"] for folder in (more, priced)
-            ].count(json.loads((priced / "task.json").read_text())["mean"]) == 2
+    means = [json.loads((folder / "task.json").read_text())["mean"] for folder in (more, priced)]
+    assert means[0] == means[1]
+    assert "WARNING" not in capsys.readouterr().err
+    train(tiny_model, plain.parent / "data", tmp_path / "other", init_checkpoint=str(priced),
+          num_train_epochs=0.2, do_eval=False, do_predict=False)
+    assert "to learn a new layer, start from a model without one" in capsys.readouterr().err
+
+
+def test_a_checkpoint_without_its_description_says_that_its_numbers_have_no_unit(priced, tmp_path, capsys):
+    for path in priced.glob("model.ckpt-10.*"):
+        shutil.copy(str(path), str(tmp_path))
+    kind = model_folder.kind_of(
+        checkpoints.open_checkpoint(str(tmp_path / "model.ckpt-10")), label_types.Regression())
+    assert (kind.mean, kind.deviation) == (0, 1)
+    assert "has no task.json beside it" in capsys.readouterr().err
 
 
 def test_a_student_learns_in_the_unit_of_its_own_labels(priced, tiny_model, tmp_path, capsys):
