@@ -9,7 +9,8 @@ import pytest
 import modeling
 from bert_reference import assert_close, evaluate, random_features, tiny_config
 from commands import arguments, run_command
-from conftest import assert_same_training, checkpoint_values, on_tensorflow_1, on_tensorflow_2, write_cola, write_tiny_model
+from conftest import (
+    assert_same_training, checkpoint_values, on_tensorflow_1, on_tensorflow_2, write_cola, write_tiny_model)
 from engine.data import batches
 from engine.devices import runtime
 
