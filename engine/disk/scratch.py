@@ -29,7 +29,7 @@ def folder(directory: str) -> Iterator[str]:
     """
     _remove_leftovers(os.path.realpath(directory))
     path = os.path.join(directory, f"{_prefix()}{secrets.token_hex(8)}")
-    draft = f"{path}.new"
+    draft = f"{path}.{os.getpid()}"
     try:
         os.mkdir(draft, 0o700)
         with locks.locked(os.path.join(draft, _LOCK)):  # NFS locks no folders
@@ -47,8 +47,19 @@ def _prefix() -> str:
 @functools.lru_cache(maxsize=None)  # each small write would list a large directory again
 def _remove_leftovers(directory: str) -> None:
     for name in os.listdir(directory):
-        if re.fullmatch(re.escape(_prefix()) + "[0-9a-f]{16}", name):
+        match = re.fullmatch(re.escape(_prefix()) + r"[0-9a-f]{16}(?:\.(\d+))?", name)
+        if match and not (match.group(1) and _is_alive(int(match.group(1)))):
             _remove_if_unused(os.path.join(directory, name))
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # another user's
+        pass
+    return True
 
 
 def _remove_if_unused(path: str) -> None:

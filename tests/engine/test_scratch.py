@@ -29,6 +29,9 @@ def test_a_folder_of_a_killed_process_is_removed_and_one_in_use_is_not(tmp_path)
     holders[0].kill()
     holders[0].wait()
     assert os.path.isdir(killed) and os.path.isdir(used)
+    os.mkdir(f"{killed}.{holders[0].pid}")  # as if it were killed before it locked one
+    others.append(tmp_path / os.path.basename(f"{used}.{holders[1].pid}"))
+    others[-1].mkdir()
     with scratch.folder(str(tmp_path)) as own:
         assert sorted(os.path.join(str(tmp_path), name) for name in os.listdir(str(tmp_path))) == (
             sorted([own, used, *map(str, others)]))
