@@ -9,7 +9,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from commands import ends_with_error, results_in, run_here
-from conftest import sentences
+from conftest import assert_same_training, checkpoint_values, sentences, write_tiny_model
 from distillation import run as distillation
 from encoder import classifier, convert
 from engine.checkpoints import checkpoints
@@ -83,6 +83,17 @@ def test_another_unit_trains_alike(plain, priced):
     for name, factor in (("pearson", 1), ("spearman", 1), ("r2", 1), ("eval_loss", UNIT**2)):
         assert ours[name] == pytest.approx(factor * theirs[name], rel=1e-2), name
     assert np.ptp(numbers_in(plain)) > 0.01
+
+
+def test_replicas_and_micro_batches_train_alike(tmp_path):
+    (tmp_path / "model").mkdir()
+    model = write_tiny_model(tmp_path / "model", num_hidden_layers=1)
+    data_dir = write_files(tmp_path / "data", UNIT, OFFSET)
+    flags = dict(do_eval=False, do_predict=False, learning_rate=5e-5)
+    one = train(model, data_dir, tmp_path / "one", num_cpu_replicas=1, train_batch_size=8, **flags)
+    two = train(model, data_dir, tmp_path / "two", train_batch_size=2, gradient_accumulation_steps=2, **flags)
+    assert_same_training(checkpoint_values(str(one)), checkpoint_values(str(two)))
+    np.testing.assert_allclose(losses_of(two, 10), losses_of(one, 10), rtol=1e-5)
 
 
 def test_the_description_and_the_record_have_mean_and_deviation_of_the_training_set(priced):
