@@ -133,14 +133,16 @@ def write_report(path: str, report: Report) -> None:
 
 
 def _number(value: Union[str, int, float]) -> str:
-    """A number for people: with thousands separators, a fraction with four decimals."""
+    """A number for people: with thousands separators, a fraction with four decimals or, above 1,000, one."""
     if isinstance(value, str):
         return value
     if isinstance(value, (int, np.integer)):
         return f"{value:,}"
     if not math.isfinite(value):
         return "n/a"
-    return f"{value:,.4f}" if value == 0 or 1e-3 <= abs(value) < 1e6 else f"{value:.3g}"
+    if 1e3 <= abs(value) < 1e6:
+        return f"{value:,.1f}"
+    return f"{value:,.4f}" if value == 0 or 1e-3 <= abs(value) < 1e3 else f"{value:.3g}"
 
 
 def _figures(history: History) -> List[_Figure]:
