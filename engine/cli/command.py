@@ -54,12 +54,7 @@ def run(main: Callable[[flags.FlagValues], None],
     try:
         _print_what_is_asked(argv, usage, flag_values)
         argv = [argv[0], *_with_flag_files(argv[1:])]
-        _require_utf8(argv[1:])
-        positional = flag_values(argv)[1:]
-        if positional:
-            raise UserError(
-                "Unexpected argument {!r}: this command takes flags only (--name=value).".format(
-                    positional[0]))
+        _parse(argv, flag_values)
         with interruption.InterruptNow():
             if not _is_divided(flag_values):
                 cluster.run_on_chief(cluster.from_environment())
@@ -97,6 +92,14 @@ def run(main: Callable[[flags.FlagValues], None],
             raise
         exit_with(UserError(f"{_described(error)}; existing files are intact: fix this and "
                             "run the same command again"))
+
+
+def _parse(argv: List[str], values: flags.FlagValues) -> None:
+    _require_utf8(argv[1:])
+    positional = values(argv)[1:]
+    if positional:
+        raise UserError(f"Unexpected argument {positional[0]!r}: this command takes flags only "
+                        "(--name=value).")
 
 
 def _leave(status: int, why: str) -> None:

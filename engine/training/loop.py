@@ -97,14 +97,7 @@ def train(run: Run, evaluations: Optional[Evaluations] = None,
     initial_values = checkpoints.InitialValues(
         None if earlier else run.settings.init_checkpoint, settings.seed,
         is_frozen=settings.freezes)
-    reached = throughput.Throughput()
-    if run.config:
-        flops = throughput.flops_of_training(
-            run.config, source.lengths if source.encoded is None else source.encoded,
-            settings.freeze_layers)
-        reached = throughput.Throughput(
-            flops.sum() / len(source.lengths),
-            throughput.peak(run.devices, settings.precision))
+    reached = _throughput(run, source)
     curves = summaries.TrainingSummaries(output_dir, last_step, run.devices, reached)
     progress = TrainingProgress(first_step, last_step, run.devices, reached)
     signals = interruption.InterruptLater()
@@ -117,8 +110,8 @@ def train(run: Run, evaluations: Optional[Evaluations] = None,
             output_dir, settings, run.schedule, plan, run.baseline).add)
     if settings.precision != precision.FLOAT16:  # which skips such a step instead
         listeners.insert(0, functools.partial(_check_loss, saver.kept))
-    hooks = [_ModelCheck(initial_values, earlier),
-             step_hook.StepHook(first_step, run.global_batch_size, listeners, run.loss_unit), saver, *more_hooks]
+    hooks = [_ModelCheck(initial_values, earlier), step_hook.StepHook(
+        first_step, run.global_batch_size, listeners, run.loss_unit), saver, *more_hooks]
     if settings.xla and runtime.SHARES_PROGRAMS:
         hooks.insert(0, _compile_ahead(run, source, plan, range(first_step, last_step)))
     if peers.others:  # first of all: it ends a worker whose session is made anew
@@ -134,6 +127,17 @@ def train(run: Run, evaluations: Optional[Evaluations] = None,
             saver.step or first_step, source, plan, settings) + saver.kept()), \
             _explained_end(signals, saver, last_step, peers):
         estimator.train(input_fn, hooks=hooks, max_steps=last_step)
+
+
+def _throughput(run: Run, source: batches.Source) -> throughput.Throughput:
+    if not run.config:
+        return throughput.Throughput()
+    settings = run.settings.training
+    flops = throughput.flops_of_training(
+        run.config, source.lengths if source.encoded is None else source.encoded,
+        settings.freeze_layers)
+    return throughput.Throughput(
+        flops.sum() / len(source.lengths), throughput.peak(run.devices, settings.precision))
 
 
 def _source(run: Run) -> batches.Source:
