@@ -44,7 +44,7 @@ def test_every_command_tells_its_version(capsys):
         run(None, importlib.import_module("runs.predict").define_flags(), usage="",
             argv=["predict", "--version"])
     with open(os.path.join(os.path.dirname(LIST), os.pardir, "CHANGELOG.md")) as file:
-        released = re.search(r"^## \[(.*?)\]", file.read(), re.MULTILINE)
+        released = re.search(r"^## \[(\d.*?)\]", file.read(), re.MULTILINE)
     assert not ended.value.code and capsys.readouterr().out == f"{released.group(1)}\n"
 
 
