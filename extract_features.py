@@ -3,7 +3,7 @@
 Has the flags and JSON lines of google-research/bert's extract_features.py, and more.
 """
 
-from typing import ContextManager, List
+from typing import List
 
 from absl import flags
 
@@ -14,9 +14,10 @@ from engine.cli import command, device_flags, shards, tpu_flags
 from engine.disk import files
 from engine.errors import UserError
 from engine.inference import PredictionSettings
-from features import extraction, formats
-from features.extraction import Job, OpenModel, extract
+from features import formats
+from features.extraction import Extraction
 from modeling import BertConfig
+from runs.stream import run
 
 USAGE = """Extracts BERT's features of texts, on every GPU that CUDA_VISIBLE_DEVICES shows.
 
@@ -67,36 +68,20 @@ def main(values: flags.FlagValues) -> None:
         run(values, opened)
 
 
-def open_model(values: flags.FlagValues) -> ContextManager[OpenModel]:
-    """A context with the model that the flags name."""
+def open_model(values: flags.FlagValues) -> Extraction:
+    """The model that the flags name."""
     tpu_flags.check(values)
     if values["use_one_hot_embeddings"].present:
         log.warn("--use_one_hot_embeddings is for TPUs and has no effect here")
     _check_files(values)
     settings.required(values, "init_checkpoint")
     config, encoding = model_flags.load_model(values)
-    layers = _layers(values, config)
-    devices = device_flags.find_devices(values, training=False)
-    return extraction.open_model(
-        config, encoding, checkpoints.open_checkpoint(values.init_checkpoint), layers, values.pooling, devices)
-
-
-def run(values: flags.FlagValues, opened: OpenModel) -> None:
-    """The same as `main`, with an open model."""
-    shard = shards.asked(values)
-    job = Job(values.input_file, values.output_file, opened, values.precision,
-              settings.from_flags(values, PredictionSettings).predict_batch_size, values.skip_bad_lines)
-    if shard:
-        shards.check(values, [job.output_file], lambda part: job._replace(
-            input_file=part.part_of(values.input_file)).facts())
-        job = job._replace(input_file=shard.part_of(job.input_file),
-                           output_file=shard.output(job.output_file))
-    extract(job)
+    return Extraction(config, encoding, checkpoints.open_checkpoint(values.init_checkpoint),
+                      _layers(values, config), values.pooling, values)
 
 
 def _check_files(values: flags.FlagValues) -> None:
-    input_file = settings.required(values, "input_file")
-    files.require_file(input_file, "--input_file")
+    files.require_file(settings.required(values, "input_file"), "--input_file")
     output_file = settings.required(values, "output_file")
     if formats.is_array(output_file) and not values.pooling:
         raise UserError(f"--output_file={output_file}: an array holds one vector for each text; give "
@@ -104,7 +89,6 @@ def _check_files(values: flags.FlagValues) -> None:
     if formats.is_array(output_file) and values.skip_bad_lines:
         raise UserError(f"--skip_bad_lines: --output_file={output_file} is an array, which has no place for "
                         "an error; name a file for lines of JSON")
-    files.check_output(output_file, "--output_file", [input_file])
 
 
 def _layers(values: flags.FlagValues, config: BertConfig) -> List[int]:

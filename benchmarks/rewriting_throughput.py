@@ -118,15 +118,16 @@ def compare(args, work_dir: str) -> None:
             devices.find_devices(num_gpus=0, training=False)) as predictor:
         predictor.restore(checkpoint)
 
-        def predict(pairs):
-            return predictor.predict(pairs.source(), 8)["logits"]
+        def rewrite(texts):
+            encoded = ours.encode(texts)
+            return encoded.decode(predictor.predict(encoded.source, 8))
 
-        ours.rewrite(lines[:8], predict)
+        rewrite(lines[:8])
         process.submit(their_rate, slow_pairs[:1]).result()
         for _ in range(args.pairs):
             peers.append(process.submit(their_rate, slow_pairs).result())
             start = time.time()
-            ours.rewrite(lines, predict)
+            rewrite(lines)
             rates.append(len(tried) / (time.time() - start))
             print(f"ours {rates[-1]:.1f}, one at a time {peers[-1]:.1f} pairs/s", flush=True)
     report.append(

@@ -13,10 +13,9 @@ is null. Lines longer than --max_seq_length are cut into parts that are scored s
 Memory does not grow with the text.
 """
 
-import contextlib
 import json
 import math
-from typing import Iterator, List, NamedTuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Union
 
 import numpy as np
 from absl import flags
@@ -28,15 +27,14 @@ from engine.checkpoints import checkpoints
 from engine.cli import command, device_flags, shards
 from engine.data import store, text_files
 from engine.data.batches import Features, Source
-from engine.data.chunks import ArrivingLines, in_chunks
+from engine.data.chunks import ArrivingLines
 from engine.data.odd_rows import OddRows
-from engine.disk import files, provenance, resumable_file
-from engine.inference import PredictionSettings, Predictor
-from engine.progress import Counter
+from engine.disk import provenance
+from engine.inference import PredictionSettings
 from pretraining import model
 from pretraining.corpus import piece_flags
-
-_CHUNK_CHARACTERS = 2**16  # scored at a time
+from runs.head import Encoded
+from runs.stream import Input, Stream, Texts, run
 
 
 def define_flags() -> flags.FlagValues:
@@ -106,8 +104,8 @@ class Text(NamedTuple):
 
         return Source(parts[self.part_of] + 2, fetch, encoding.max_seq_length)
 
-    def scores(self, losses: np.ndarray, encoding: Encoding) -> Iterator[str]:
-        """A line of JSON for each line, from -log(probability) of each token, `losses` [T]."""
+    def scores(self, losses: np.ndarray, encoding: Encoding) -> Iterator[Dict[str, Any]]:
+        """A JSON object for each line, from -log(probability) of each token, `losses` [T]."""
         tokens = encoding.tokenizer.convert_ids_to_tokens(self.ids.tolist())
         ends = np.cumsum(self.line_lengths)
         for start, end in zip(ends - self.line_lengths, ends):
@@ -115,75 +113,64 @@ class Text(NamedTuple):
             if start < end:
                 mean = losses[start:end].sum(dtype=np.float64) / self.begins_word[start:end].sum()
                 perplexity = _rounded(min(mean, 700.0))  # e^710 is more than a float holds
-            yield json.dumps({"perplexity": perplexity, "tokens": [
+            yield {"perplexity": perplexity, "tokens": [
                 {"token": token, "probability": _rounded(-loss)}
-                for token, loss in zip(tokens[start:end], losses[start:end])]},
-                ensure_ascii=False)
+                for token, loss in zip(tokens[start:end], losses[start:end])]}
 
 
 def _rounded(logarithm: float) -> float:
     return float(f"{math.exp(logarithm):.6g}")
 
 
-class OpenModel(NamedTuple):
-    """A masked language model, open for any number of files."""
-    encoding: Encoding
-    checkpoint: checkpoints.Checkpoint
-    predictor: Predictor
+class Scores(Stream):
+    """A masked language model, and what it says of each line."""
+    title, unit, rows, become = "Scoring", "tokens", "lines", "lines have no score"
+    chunk_size = 2**16  # characters
+
+    def __init__(self, values: flags.FlagValues):
+        settings.required(values, "init_checkpoint")
+        config, self._encoding = model_flags.load_model(values, model_files.MASKED_LM)
+        vocabulary.require_mask(self._encoding.tokenizer, self._encoding.vocab_file)
+        self._whole_words = values.do_whole_word_mask
+        super().__init__(model.forward_of(config, next_sentences=False),
+                         checkpoints.open_checkpoint(values.init_checkpoint), values)
+
+    def size_of(self, row: Optional[str]) -> int:
+        """In characters."""
+        return len(row or "") + 1
+
+    def open(self, values: flags.FlagValues, source: Input, odd: OddRows) -> Texts:
+        """Lines, and lines of JSON."""
+        read = (text_files.lines_of(source, "standard input", odd)
+                if isinstance(source, ArrivingLines) else text_files.lines(source, odd=odd))
+        return Texts((line for _, line in read), _json_line)
+
+    def encode(self, rows: List[Optional[str]]) -> Encoded:
+        """An example for each token."""
+        text = Text.of([line or "" for line in rows], self._encoding, whole_words=self._whole_words)
+        return Encoded(text.source(self._encoding), lambda predictions: text.scores(
+            predictions.get("masked_lm_loss", np.zeros(0)), self._encoding))
+
+    def model_facts(self) -> Dict[str, Any]:
+        """The vocabulary and the checkpoint."""
+        return {"vocabulary": self._encoding.vocab_hash,
+                "model": provenance.Source(f"{self.checkpoint.path}.index")}
 
 
-@contextlib.contextmanager
-def open_model(values: flags.FlagValues) -> Iterator[OpenModel]:
-    """A context with the model that the flags name."""
-    settings.required(values, "init_checkpoint")
-    config, encoding = model_flags.load_model(values, model_files.MASKED_LM)
-    vocabulary.require_mask(encoding.tokenizer, encoding.vocab_file)
-    checkpoint = checkpoints.open_checkpoint(values.init_checkpoint)
-    devices = device_flags.find_devices(values, training=False)
-    with Predictor(model.forward_of(config, next_sentences=False), devices) as predictor:
-        predictor.restore(checkpoint)
-        yield OpenModel(encoding, checkpoint, predictor)
+def _json_line(number: int, line: Optional[str], result: Union[Dict[str, Any], str]) -> str:
+    entry = {"error": result} if isinstance(result, str) else result
+    return json.dumps(entry, ensure_ascii=False) + "\n"
+
+
+def open_model(values: flags.FlagValues) -> Scores:
+    """The model that the flags name."""
+    return Scores(values)
 
 
 def main(values: flags.FlagValues) -> None:
-    """Reads, scores and writes, a bounded number of texts at a time."""
+    """Scores all lines of the input."""
     with open_model(values) as opened:
         run(values, opened)
-
-
-def run(values: flags.FlagValues, opened: OpenModel) -> None:
-    """The same as `main`, with an open model."""
-    encoding, checkpoint, predictor = opened
-    batch_size = settings.from_flags(values, PredictionSettings).predict_batch_size
-    files.check_output(values.output_file, "--output_file", [values.input_file])
-    shard = shards.asked(values)
-    arriving = None if values.input_file else ArrivingLines()
-    output_file, facts = values.output_file, None
-    if shard:
-        files.require_file(values.input_file, "--input_file")
-        of_model = {"vocabulary": encoding.vocab_hash,
-                    "model": provenance.Source(f"{checkpoint.path}.index")}
-        shards.check(values, [output_file], lambda part: {**shards.facts_of(values, part), **of_model})
-        facts = {**shards.facts_of(values, shard), **of_model}
-        output_file = shard.output(output_file)
-    odd = OddRows("lines have no score", keeps_reasons=True, skips_lines=values.skip_bad_lines)
-    read = (text_files.lines_of(arriving, "standard input", odd) if arriving else text_files.lines(
-        shard.part_of(values.input_file) if shard else values.input_file, odd=odd))
-    with resumable_file.opened(output_file, facts, "", "lines") as (num_done, append), \
-            Counter("Scoring", unit="tokens") as counter:
-        left, num_lines = odd.after((line for _, line in read), num_done), 0
-        for lines in in_chunks(left, _CHUNK_CHARACTERS, lambda line: len(line or "") + 1, arriving):
-            text = Text.of([line or "" for line in lines], encoding,
-                           whole_words=values.do_whole_word_mask)
-            losses = np.zeros(0)
-            if len(text.ids):
-                losses = predictor.predict(
-                    text.source(encoding), batch_size, counter.advance)["masked_lm_loss"]
-            append("".join(
-                (json.dumps(odd.next_error(), ensure_ascii=False) if line is None else score) + "\n"
-                for line, score in zip(lines, text.scores(losses, encoding))), len(lines))
-            num_lines += len(lines)
-        odd.report(num_lines, may_be_all=bool(shard))
 
 
 if __name__ == "__main__":

@@ -3,32 +3,28 @@
   python -m rewriting.rewrite --output_dir=out --pool_file=pool.txt < texts.txt
 """
 
-import contextlib
-import functools
-import itertools
+import collections
 import json
 import os
 import re
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Counter, Dict, Iterator, List, Optional, Sequence
 
-import numpy as np
 from absl import flags
 
 from encoder import model_files
 from engine import log, settings
-from engine.checkpoints.checkpoints import Checkpoint
 from engine.cli import command, device_flags, shards
 from engine.cli.shards import Shard
 from engine.data import text_files
-from engine.data.chunks import ArrivingLines, in_chunks
-from engine.disk import files, resumable_file
+from engine.data.chunks import ArrivingLines
+from engine.data.odd_rows import OddRows
+from engine.disk import files
 from engine.disk.provenance import Source
-from engine.errors import UserError
-from engine.inference import PredictionSettings, Predictor
-from engine.progress import Counter
-from rewriting import pairs, rewriter, scorer, slot_files, texts
+from engine.inference import PredictionSettings
+from rewriting import rewriter, scorer, slot_files, texts
 from rewriting.rewriter import Rewrite
-from runs.head import Model
+from runs.head import Encoded
+from runs.stream import Input, Stream, Texts, run
 from tasks import head
 
 USAGE = """Rewrites texts: replaces one clause of a text by a phrase of a pool. BM25 finds the
@@ -45,7 +41,6 @@ probability that the phrase fits, the clause, the phrase and the new text. A JSO
 rewrites of a text.
 The columns of bert-ad are the probability, the phrase and the text with the slot."""
 
-_TEXTS_AT_A_TIME = 64
 _FIELD_ENDS = re.compile("[\t\r\n]")
 # Flags that do not change the rewrites.
 _WITHOUT_EFFECT = ("output_file", "num_gpus", "n_gpus", "num_cpu_replicas", "replicas_per_gpu",
@@ -109,91 +104,71 @@ def _lines(rows: Iterator[List[str]]) -> str:
     return "".join("\t".join(_FIELD_ENDS.sub(" ", field) for field in row) + "\n" for row in rows)
 
 
-class OpenModel(NamedTuple):
-    """A scorer and a pool of phrases, open for any number of files."""
-    checkpoint: str  # its path
-    predictor: Predictor
-    rewrites: rewriter.Rewriter
-    pool_hash: str
+class Rewrites(Stream):
+    """A scorer and a pool of phrases, and the rewrites that they give."""
+    title, unit, become = "Scoring", "pairs", "are read as empty texts"
+    chunk_size = 64  # texts
+
+    def __init__(self, values: flags.FlagValues):
+        trained = model_files.open_model(settings.required(values, "output_dir"), "--output_dir",
+                                         model_files.CLASSIFIER)
+        model = scorer.open_model(trained)
+        limits = {name: settings.positive(values, name) for name in ("num_candidates", "top_k")}
+        files.check_output(values.output_file, "--output_file", [values.pool_file])
+        if values.input_file:  # what is wrong with it shall not wait for the pool
+            files.require_file(values.input_file, "--input_file")
+        super().__init__(head.forward_of(model), trained.checkpoint, values)
+        store_dir = files.make_directory(
+            values.store_dir or os.path.join(values.output_dir, "store"), "--store_dir")
+        phrases = rewriter.load_pool(
+            settings.required(values, "pool_file"), model.encoding, store_dir)
+        self._rewriter = rewriter.Rewriter(model.encoding, phrases, **limits)
+
+    def open(self, values: flags.FlagValues, source: Input, odd: OddRows) -> Texts:
+        """Texts, and lines of one of the FORMATS."""
+        form = text_files.output_format(values.output_file, values.format)
+        if isinstance(source, ArrivingLines):
+            read = (line for _, line in text_files.lines_of(source, "standard input"))
+        else:
+            read = texts.read_texts(source, "--input_file", values.text_column, values.header)
+        num_without: Counter[bool] = collections.Counter()
+
+        def write(number: int, text: str, rewrites: Sequence[Rewrite]) -> str:
+            num_without[not rewrites] += 1
+            return FORMATS[form](number + 1, text, rewrites)
+
+        def report() -> None:
+            if num_without[True]:
+                log.warn(f"{num_without[True]:,} texts have no rewrite: they have no second clause")
+
+        return Texts(read, write, _HEADERS[form], report=report)
+
+    def encode(self, rows: List[str]) -> Encoded:
+        """Each text's slots, each with candidates."""
+        return self._rewriter.encode(rows)
+
+    def model_facts(self) -> Dict[str, Any]:
+        """The checkpoint and the pool."""
+        return {"checkpoint": Source(f"{self.checkpoint.path}.index"),
+                "pool": self._rewriter.pool.content_hash}
+
+    def facts(self, values: flags.FlagValues, shard: Optional[Shard]) -> Optional[Dict[str, Any]]:
+        """Also of a file of rewrites of a file of texts, which is resumed."""
+        if shard or not (values.input_file and values.output_file):
+            return super().facts(values, shard)
+        return {**settings.as_facts(values, _WITHOUT_EFFECT), **self.model_facts(),
+                "input": Source(values.input_file)}
 
 
-@contextlib.contextmanager
-def open_model(values: flags.FlagValues) -> Iterator[OpenModel]:
-    """A context with the model and the pool that the flags name."""
-    model, checkpoint = _model(values)
-    limits = {name: settings.positive(values, name) for name in ("num_candidates", "top_k")}
-    files.check_output(values.output_file, "--output_file", [values.input_file, values.pool_file])
-    devices = device_flags.find_devices(values, training=False)
-    if values.input_file:  # what is wrong with it shall not wait for the pool
-        files.require_file(values.input_file, "--input_file")
-    store_dir = files.make_directory(
-        values.store_dir or os.path.join(values.output_dir, "store"), "--store_dir")
-    phrases = rewriter.load_pool(settings.required(values, "pool_file"), model.encoding, store_dir)
-    with Predictor(head.forward_of(model), devices) as predictor:
-        predictor.restore(checkpoint)
-        yield OpenModel(checkpoint.path, predictor, rewriter.Rewriter(model.encoding, phrases, **limits),
-                        phrases.content_hash)
+def open_model(values: flags.FlagValues) -> Rewrites:
+    """The model and the pool that the flags name."""
+    return Rewrites(values)
 
 
 def main(values: flags.FlagValues) -> None:
-    """Reads, rewrites and writes, a bounded number of texts at a time."""
+    """Rewrites all texts of the input."""
     with open_model(values) as opened:
         run(values, opened)
-
-
-def run(values: flags.FlagValues, opened: OpenModel) -> None:
-    """The same as `main`, with an open model."""
-    batch_size = settings.from_flags(values, PredictionSettings).predict_batch_size
-    form = text_files.output_format(values.output_file, values.format)
-    shard = shards.asked(values)
-    arriving = None if values.input_file else ArrivingLines()
-    read = _texts(values, arriving, shard)
-    output_file = values.output_file
-    facts = _facts(values, opened, shard) if values.input_file and output_file else None
-    if shard:
-        shards.check(values, [output_file], functools.partial(_facts, values, opened))
-        output_file = shard.output(output_file)
-    with resumable_file.opened(output_file, facts,
-                               _HEADERS[form], "texts") as (num_done, append), \
-            Counter("Scoring", unit="pairs") as counter:
-
-        def predict(tried: pairs.Pairs) -> np.ndarray:
-            return opened.predictor.predict(tried.source(), batch_size, counter.advance)["logits"]
-
-        number, num_without = num_done, 0
-        for some in in_chunks(itertools.islice(read, num_done, None), _TEXTS_AT_A_TIME,
-                              arriving=arriving):
-            found = opened.rewrites.rewrite(some, predict)
-            append("".join(map(FORMATS[form], itertools.count(number + 1), some, found)), len(some))
-            number += len(some)
-            num_without += found.count([])
-    if num_without:
-        log.warn(f"{num_without:,} texts have no rewrite: they have no second clause")
-
-
-def _model(values: flags.FlagValues) -> Tuple[Model, Checkpoint]:
-    trained = model_files.open_model(settings.required(values, "output_dir"), "--output_dir",
-                                     model_files.CLASSIFIER)
-    return scorer.open_model(trained), trained.checkpoint
-
-
-def _texts(values: flags.FlagValues, arriving: Optional[ArrivingLines],
-           shard: Optional[Shard]) -> Iterator[str]:
-    if not arriving:
-        return texts.read_texts(values.input_file, "--input_file", values.text_column,
-                                values.header, part_of=shard and shard.part_of)
-    for name in ("text_column", "header"):
-        if values[name].present:
-            raise UserError(f"--{name} is for an --input_file; on standard input a line is a text")
-    return (line for _, line in text_files.lines_of(arriving, "standard input"))
-
-
-def _facts(values: flags.FlagValues, opened: OpenModel, shard: Optional[Shard]) -> Dict[str, Any]:
-    """Everything that determines the rewrites, under names for people."""
-    model = {"checkpoint": Source(f"{opened.checkpoint}.index"), "pool": opened.pool_hash}
-    if shard:
-        return {**shards.facts_of(values, shard), **model}
-    return {**settings.as_facts(values, _WITHOUT_EFFECT), **model, "input": Source(values.input_file)}
 
 
 if __name__ == "__main__":

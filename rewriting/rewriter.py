@@ -1,7 +1,8 @@
 """Rewrites texts: a search finds candidates in a pool of phrases, and the model scores them."""
 
+import functools
 import os
-from typing import Callable, Iterator, List, NamedTuple, Sequence, Set, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Sequence, Set, Tuple
 
 import numpy as np
 
@@ -14,8 +15,8 @@ from engine.errors import UserError
 from engine.progress import Counter
 from rewriting import bm25, data, pairs
 from rewriting.texts import Slot, clauses, read_texts, slots
+from runs.head import Encoded
 
-Predict = Callable[[pairs.Pairs], np.ndarray]  # the model: pairs -> logits, [pairs, 2]
 _PHRASES_AT_A_TIME = 8192
 
 
@@ -97,13 +98,18 @@ class Rewriter(NamedTuple):
     num_candidates: int  # phrases that the model scores for each clause
     top_k: int  # the most rewrites of a text
 
-    def rewrite(self, texts: Sequence[str], predict: Predict) -> List[List[Rewrite]]:
-        """The best rewrites of each text, at most `top_k`, most probable first."""
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        """Texts as pairs to score; a text's result are its best rewrites, most probable first."""
         found, tried = self.candidates(texts)
-        rewrites: List[List[Rewrite]] = [[] for _ in texts]
+        return Encoded(tried.source(), functools.partial(self._best, len(texts), found, tried))
+
+    def _best(self, num_texts: int, found: List[Tuple[int, Slot]], tried: pairs.Pairs,
+              predictions: Dict[str, np.ndarray]) -> List[List[Rewrite]]:
+        """The best rewrites of each text, at most `top_k`."""
+        rewrites: List[List[Rewrite]] = [[] for _ in range(num_texts)]
         if not len(tried):
             return rewrites
-        probabilities = data.KIND.scores(predict(tried))[:, 1]
+        probabilities = data.KIND.scores(predictions["logits"])[:, 1]
         for pair in np.argsort(-probabilities, kind="stable"):
             number, slot = found[tried.slots[pair]]
             if len(rewrites[number]) < self.top_k:

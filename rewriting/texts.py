@@ -1,10 +1,12 @@
 """Texts of a user's files, and their clauses: the slots in which a text can take another phrase."""
 
+import os
 import re
-from typing import Callable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Iterator, List, NamedTuple, Optional, Tuple
 
 from absl import flags
 
+from engine.data import text_files
 from engine.data.odd_rows import OddRows
 from engine.data.parts import Part
 from engine.disk import files
@@ -39,38 +41,35 @@ def define_flags(values: flags.FlagValues) -> None:
                       "detected.", flag_values=values)
 
 
-def read_texts(path: str, what: str, column: Optional[str] = None,
-               header: Optional[bool] = None,
-               part_of: Optional[Callable[[str], Part]] = None) -> Iterator[str]:
+def read_texts(path: text_files.Path, what: str, column: Optional[str] = None,
+               header: Optional[bool] = None) -> Iterator[str]:
     """Streams the texts of a file; see `read_with_categories`."""
-    return (text for text, _ in read_with_categories(path, what, column, header, part_of=part_of))
+    return (text for text, _ in read_with_categories(path, what, column, header))
 
 
-def read_with_categories(path: str, what: str, column: Optional[str], header: Optional[bool],
-                         category_column: Optional[str] = None,
-                         part_of: Optional[Callable[[str], Part]] = None
+def read_with_categories(path: text_files.Path, what: str, column: Optional[str],
+                         header: Optional[bool], category_column: Optional[str] = None
                          ) -> Iterator[Tuple[str, str]]:
     """Streams texts and their categories, "" without a column of them.
 
     Args:
-        path: a .tsv, .txt (tab-separated), .csv or .jsonl file.
+        path: a .tsv, .txt (tab-separated), .csv or .jsonl file, or a part of one.
         what: the flag that names the file, for errors.
         column, category_column: the name of a column, or its number from 1.
         header: see `define_flags`.
-        part_of: gives the part of the file that is read; default: all of it.
 
     Raises:
         UserError: the file cannot be read, or no row has a text.
     """
     given = columns.Roles(column, category_column)
-    table = columns.read_head(files.require_file(path, what), header)
+    table = columns.read_head(files.require_file(os.fspath(path), what), header)
     for its_column, its_role in ((column, "text"), (category_column, "category")):
         if its_column is not None:
             table.position(its_column, its_role)
     roles = columns.find(
         table, given, labelled=False, takes_pairs=category_column is not None)
     odd, count = OddRows("rows are read as empty texts"), 0
-    part = part_of and part_of(path)
+    part = path if isinstance(path, Part) else None
     for example in read_split(columns.split_of(table, roles), "", odd=odd, part=part):
         yield ("", "") if example is UNREAD else (example.text_a, (example.text_b or "").strip())
         count += 1

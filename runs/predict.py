@@ -5,24 +5,23 @@
 
 import itertools
 import json
-from typing import Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
+import os
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from absl import flags
 
-from engine import log, settings
+from engine import settings
 from engine.cli import command, device_flags, shards
-from engine.data import text_files
-from engine.data.chunks import ArrivingLines, ahead, in_chunks
+from engine.data import parts, text_files
+from engine.data.chunks import ArrivingLines
 from engine.data.odd_rows import OddRows, attempt
-from engine.disk import files, resumable_file
 from engine.disk.provenance import Source
 from engine.errors import UserError
 from engine.inference import PredictionSettings
-from engine.progress import Counter
-from runs import columns
-from runs.head import AnyResult, Encoded, Reader, Result
-from runs.open_model import OpenModel
+from runs import columns, kinds
+from runs.head import AnyResult, Encoded, Result
 from runs.rows import UNREAD, Example, read_split
+from runs.stream import Input, Stream, Texts, run
 
 USAGE = """Predicts with a trained model that reads texts, on every GPU that
 CUDA_VISIBLE_DEVICES shows.
@@ -39,8 +38,6 @@ texts. The output has a line for each text, in the order of the input: TSV with 
 A text that cannot be read has a line of empty columns, or {"error": why}."""
 
 
-# Texts are not counted but measured, since what is predicted for a long one is long, too.
-_CHUNK_CHARACTERS = 1 << 20  # taken at a time
 _LEAST_CHARACTERS = 512  # that a text counts for
 
 
@@ -68,86 +65,62 @@ def define_flags() -> flags.FlagValues:
     return values
 
 
-def main(values: flags.FlagValues) -> None:
-    """Reads, predicts and writes a bounded number of texts at a time."""
-    with open_model(values) as model:
-        run(values, model)
+class Predictions(Stream):
+    """A trained model that reads texts, and its predictions as lines."""
+    title, unit, become, unread = "Predicting", "texts", "have no prediction", UNREAD
+    # Texts are not counted but measured, since what is predicted for a long one is long, too.
+    chunk_size = 1 << 20  # characters
+
+    def __init__(self, values: flags.FlagValues):
+        trained, self.reader = kinds.open_reader(settings.required(values, "output_dir"))
+        super().__init__(self.reader.forward, trained.checkpoint, values)
+
+    def size_of(self, row: Example) -> int:
+        """In characters."""
+        return max(_LEAST_CHARACTERS, len(row.text_a) + len(row.text_b or ""))
+
+    def encode(self, rows: List[Example]) -> Encoded:
+        """See `Reader`."""
+        return self.reader.encode(rows)
+
+    def model_facts(self) -> Dict[str, Any]:
+        """The checkpoint."""
+        return {"models": [Source(f"{self.checkpoint.path}.index")]}
+
+    def open(self, values: flags.FlagValues, source: Input, odd: OddRows) -> Texts:
+        """Texts or pairs, and lines of TSV or JSON."""
+        form = text_files.output_format(values.output_file, values.format)
+        examples, are_pairs = (
+            read_arriving(source, self.reader.takes_pairs, odd) if isinstance(source, ArrivingLines)
+            else self._rows_of(source, values, odd))
+        names = are_pairs and self.reader.pair_columns or self.reader.columns
+        return Texts(
+            examples, lambda number, example, result: _line(form, names, result),
+            "\t".join(names) + "\n" if form == "tsv" else "",
+            report=lambda: self.reader.report("the input"))
+
+    def _rows_of(self, source: text_files.Path, values: flags.FlagValues, odd: OddRows
+                 ) -> Tuple[Iterator[Example], bool]:
+        """The texts of a file, and whether they are pairs."""
+        part = source if isinstance(source, parts.Part) else None
+        table = columns.read_head(os.fspath(source), values.header)
+        roles = columns.find(
+            table, columns.Roles(values.text_column, values.text_pair_column), labelled=False,
+            takes_pairs=self.reader.takes_pairs, trained=self.reader.trained_columns)
+        return (read_split(columns.split_of(table, roles), "", odd=odd, part=part),
+                bool(roles.text_pair))
 
 
-def open_model(values: flags.FlagValues) -> OpenModel:
-    """The model that the flags name."""
-    return OpenModel(settings.required(values, "output_dir"), values)
-
-
-def run(values: flags.FlagValues, model: OpenModel) -> None:
-    """The same as `main`, with an open model."""
-    reader, shard = model.reader, shards.asked(values)
-    form = text_files.output_format(values.output_file, values.format)
-    files.check_output(values.output_file, "--output_file", [values.input_file])
-    arriving, odd = None if values.input_file else ArrivingLines(), OddRows(
-        "have no prediction", keeps_reasons=True, skips_lines=shards.skips_lines(values))
-    output_file, facts = values.output_file, None
-    if shard:
-        models = [Source(f"{checkpoint.path}.index") for checkpoint in model.checkpoints]
-        shards.check(values, [output_file], lambda part: {**shards.facts_of(values, part), "models": models})
-        facts = {**shards.facts_of(values, shard), "models": models}
-        output_file = shard.output(output_file)
-    examples, are_pairs = _open_input(values, reader, arriving, odd, shard)
-    names = are_pairs and reader.pair_columns or reader.columns
-    header = "\t".join(names) + "\n" if form == "tsv" else ""
-    with resumable_file.opened(output_file, facts, header, "texts") as (num_done, append):
-        left = odd.after(examples, num_done, UNREAD)
-        chunks = in_chunks(left, _CHUNK_CHARACTERS, _size_of, arriving)
-        first = next(chunks, None)
-        if first is None:
-            if not num_done:
-                log.warn("the input has no texts")
-            return
-        encoded = ((examples, model.reader.encode(examples))
-                   for examples in itertools.chain([first], chunks))
-        # While a card computes, the processor reads on.
-        _predict(model, encoded if arriving else ahead(encoded), _writer(form, names, append, odd), odd,
-                 may_be_odd=bool(shard))
-
-
-def _predict(model: OpenModel, chunks: Iterator[Tuple[List[Example], Encoded]],
-             write: Callable[[Iterable[Tuple[Example, AnyResult]]], None], odd: OddRows, *,
-             may_be_odd: bool) -> None:
-    num_texts = 0
-    with Counter("Predicting", unit="texts") as counter:
-        for examples, some in chunks:
-            write(zip(examples, model.predict(some, counter.advance)))
-            num_texts += len(examples)
-    model.reader.report("the input")
-    odd.report(num_texts, may_be_all=may_be_odd)
-
-
-def _open_input(values: flags.FlagValues, reader: Reader, arriving: Optional[ArrivingLines],
-                odd: OddRows, shard: Optional[shards.Shard]) -> Tuple[Iterator[Example], bool]:
-    """The texts, and whether they are pairs."""
-    if not arriving:
-        table = columns.read_head(
-            files.require_file(values.input_file, "--input_file"), values.header)
-        given = columns.Roles(values.text_column, values.text_pair_column)
-        roles = columns.find(table, given, labelled=False, takes_pairs=reader.takes_pairs,
-                             trained=reader.trained_columns)
-        part = shard and shard.part_of(values.input_file)
-        return read_split(columns.split_of(table, roles), "", odd=odd, part=part), bool(roles.text_pair)
-    for name in ("text_column", "text_pair_column", "header"):
-        if values[name].present:
-            raise UserError(f"--{name} needs --input_file; on standard input each line is a text")
-    lines = text_files.lines_of(arriving, "standard input", odd)
+def read_arriving(source: ArrivingLines, takes_pairs: Optional[bool], odd: OddRows
+                  ) -> Tuple[Iterator[Example], bool]:
+    """The texts of lines, and whether they are pairs; without `takes_pairs` the first line says it."""
+    lines = text_files.lines_of(source, "standard input", odd)
     first = list(itertools.islice(lines, 1))
-    are_pairs = reader.takes_pairs
-    if are_pairs is None:  # all as the first line is
-        are_pairs = any("\t" in (line or "") for _, line in first)
+    if takes_pairs is None:
+        takes_pairs = any("\t" in (line or "") for _, line in first)
     return (UNREAD if line is None
-            else attempt(odd, UNREAD, _example_of_line, line_number, line, are_pairs)
-            for line_number, line in itertools.chain(first, lines)), are_pairs
-
-
-def _size_of(example: Example) -> int:
-    return max(_LEAST_CHARACTERS, len(example.text_a) + len(example.text_b or ""))
+            else attempt(odd, UNREAD, _example_of_line, line_number, line, takes_pairs)
+            for line_number, line in itertools.chain(first, lines)), takes_pairs
 
 
 def _example_of_line(line_number: int, line: str, takes_pairs: bool) -> Example:
@@ -160,24 +133,23 @@ def _example_of_line(line_number: int, line: str, takes_pairs: bool) -> Example:
     return Example(text_a, text_b, None)
 
 
-def _writer(form: str, names: Sequence[str], append: Callable[[str, int], None],
-            odd: OddRows) -> Callable[[Iterable[Tuple[Example, AnyResult]]], None]:
-    """A function that writes some texts' results; `names` are those of their fields."""
-    def line_of(example: Example, result: AnyResult) -> str:
-        if example is UNREAD:  # counted where it was read
-            result = odd.reasons.popleft()
-        elif isinstance(result, str):
-            odd.add(result)
-        if isinstance(result, str):
-            result = Result([""] * len(names), {"error": result})
-        fields, entry = result
-        return "\t".join(fields) if form == "tsv" else json.dumps(entry, ensure_ascii=False)
+def _line(form: str, names: Sequence[str], result: AnyResult) -> str:
+    """The line of a result; `names` are those of its fields."""
+    if isinstance(result, str):
+        result = Result([""] * len(names), {"error": result})
+    fields, entry = result
+    return ("\t".join(fields) if form == "tsv" else json.dumps(entry, ensure_ascii=False)) + "\n"
 
-    def write(results: Iterable[Tuple[Example, AnyResult]]) -> None:
-        lines = [line_of(*each) + "\n" for each in results]
-        append("".join(lines), len(lines))
 
-    return write
+def open_model(values: flags.FlagValues) -> Predictions:
+    """The model that the flags name."""
+    return Predictions(values)
+
+
+def main(values: flags.FlagValues) -> None:
+    """Predicts for all texts of the input."""
+    with open_model(values) as model:
+        run(values, model)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,10 @@ from engine import settings
 from engine.cli import device_flags
 from engine.errors import UserError
 from engine.inference import PredictionSettings
-from runs.open_model import OpenModel
+from runs import kinds
+from runs.head import Reader
 from runs.rows import Example
+from runs.stream import OpenModel
 
 Text = Union[str, Sequence[str]]  # or two texts, for a model that takes pairs
 
@@ -31,9 +33,10 @@ class TextPredictor:
     def __init__(self, model_dir: str, **options: Any):
         self._model_dir, self._options = model_dir, options
         self._open: Optional[OpenModel] = None
+        self._reader: Optional[Reader] = None
 
     def __getstate__(self) -> Dict[str, Any]:
-        return {**self.__dict__, "_open": None}
+        return {**self.__dict__, "_open": None, "_reader": None}
 
     def __call__(self, texts: Sequence[Text]) -> List[Dict[str, Any]]:
         """A dictionary for each text, in order; {"error": why} for one that the model cannot read."""
@@ -41,7 +44,7 @@ class TextPredictor:
             self._open = self._open_model()
         if not len(texts):
             return []
-        some = self._open.reader.encode([self._example(text) for text in texts])
+        some = self._reader.encode([self._example(text) for text in texts])
         return [{"error": result} if isinstance(result, str) else result.entry
                 for result in self._open.predict(some)]
 
@@ -56,11 +59,12 @@ class TextPredictor:
         settings.define_flags(values, PredictionSettings)
         device_flags.define(values)
         values(["", *(f"--{name}={value}" for name, value in self._options.items())])
-        return OpenModel(self._model_dir, values)
+        trained, self._reader = kinds.open_reader(self._model_dir)
+        return OpenModel(self._reader.forward, trained.checkpoint, values)
 
     def _example(self, text: Text) -> Example:
         first, second = (text, None) if isinstance(text, str) else _pair(text)
-        takes_pairs = self._open.reader.takes_pairs
+        takes_pairs = self._reader.takes_pairs
         if takes_pairs not in (None, second is not None):
             raise UserError("the model takes " + ("pairs of texts, each as (first, second)"
                                                   if takes_pairs else "single texts"))

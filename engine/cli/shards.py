@@ -71,11 +71,12 @@ def define_skip_flag(values: flags.FlagValues) -> None:
 
 
 def skips_lines(values: flags.FlagValues) -> bool:
-    """Whether --skip_bad_lines is given; raises a UserError for CSV."""
-    if values.skip_bad_lines and values.input_file and text_files.input_format(values.input_file) == "csv":
+    """Whether --skip_bad_lines is there and given; raises a UserError for CSV."""
+    skips = values.get_flag_value("skip_bad_lines", False)
+    if skips and values.input_file and text_files.input_format(values.input_file) == "csv":
         raise UserError(f"--skip_bad_lines: {values.input_file} is CSV, whose rows may have several "
                         "lines; convert it to UTF-8, for example with iconv")
-    return values.skip_bad_lines
+    return skips
 
 
 def count_on_ray(values: flags.FlagValues) -> Optional[int]:

@@ -101,7 +101,7 @@ def tags(path):
 def rewrites(path):
     values = rewrite.define_flags()
     values(["rewrite", f"--output_dir={path}"])
-    rewrite._model(values)
+    rewrite.open_model(values)
 
 
 def comes_from_transformers(path):

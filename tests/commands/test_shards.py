@@ -274,7 +274,7 @@ def test_a_killed_part_goes_on_where_it_was(classifier, tmp_path):
     flags = dict(classifier, input_file=tmp_path / "texts.txt", header=False, shard="1/2")
     run_here(dict(flags, output_file=tmp_path / "whole.tsv"), predict)
     program = ("import os, sys\nfrom engine.cli import command\nfrom engine.disk import resumable_file\n"
-               "from runs import predict\npredict._CHUNK_CHARACTERS = 8 * 512\n"
+               "from runs import predict\npredict.Predictions.chunk_size = 8 * 512\n"
                "write = resumable_file.files.write_json\n"
                "def killed(path, value):\n    write(path, value)\n"
                f"    if value['rows'] == 16: os.kill(os.getpid(), {int(signal.SIGKILL)})\n"

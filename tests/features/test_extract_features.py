@@ -16,6 +16,7 @@ import modeling
 from commands import arguments, ends_with_error, run_here
 from conftest import on_tensorflow_1, plain_session, sentences
 from engine import interruption
+from engine.disk import resumable_file
 from engine.disk.resumable_file import ResumableFile
 from features import extraction
 from tokenization import FullTokenizer
@@ -144,7 +145,7 @@ def interrupt_after(num_rows, flags, monkeypatch):
     values = extract_features.define_flags()
     values(["extract_features.py", *arguments(flags)])
     with monkeypatch.context() as patch, pytest.raises(interruption.Interrupted) as raised:
-        patch.setattr(extraction, "ResumableFile", Interrupting)
+        patch.setattr(resumable_file, "ResumableFile", Interrupting)
         extract_features.main(values)
     return str(raised.value)
 
@@ -195,7 +196,7 @@ def test_memory_does_not_grow_with_the_file(flags, tmp_path, monkeypatch):
 def test_an_empty_file_has_no_features(flags, tmp_path, capsys):
     (tmp_path / "texts.txt").write_text("")
     run_here(flags, extract_features)
-    assert lines_of(flags) == [] and "holds no texts" in capsys.readouterr().err
+    assert lines_of(flags) == [] and "the input has no texts" in capsys.readouterr().err
     flags["output_file"] = tmp_path / "vectors.npy"
     run_here({**flags, "pooling": "mean"}, extract_features)
     assert np.load(str(flags["output_file"])).shape == (0, 32)

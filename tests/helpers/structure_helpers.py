@@ -23,7 +23,7 @@ MAY_IMPORT = {
     **{name: {name, "tasks", *BELOW, *ROOT_MODULES} for name in ON_TASKS},
     "run_classifier": {"tasks", *BELOW, *ROOT_MODULES},
     "run_squad": {"reading", "engine"},
-    "extract_features": {"features", "encoder", "engine", *ROOT_MODULES},
+    "extract_features": {"features", "runs", "encoder", "engine", *ROOT_MODULES},
 }
 ROOMS = set(MAY_IMPORT)
 

@@ -74,7 +74,7 @@ def test_blank_lines_keep_their_place_and_chunks_do_not_matter(scored, monkeypat
     assert len(whole) == len(lines)
     assert [number for number, answer in enumerate(whole) if answer["perplexity"] is None] == [
         0, 2, len(lines) - 1]
-    monkeypatch.setattr(score, "_CHUNK_CHARACTERS", 50)
+    monkeypatch.setattr(score.Scores, "chunk_size", 50)
     for expected, actual in zip(whole, scored(lines)):
         assert [token["token"] for token in actual["tokens"]] == [
             token["token"] for token in expected["tokens"]]

@@ -127,18 +127,18 @@ def test_the_formats_say_the_same_and_so_does_standard_output(trained, files, tm
 @on_tensorflow_1
 def test_an_interrupted_run_goes_on_after_the_last_text_it_has_finished(
         trained, files, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(rewrite, "_TEXTS_AT_A_TIME", 4)
+    monkeypatch.setattr(rewrite.Rewrites, "chunk_size", 4)
     rewrite_here(trained, **files, output_file=tmp_path / "whole.tsv")
-    original, calls = rewriter.Rewriter.rewrite, []
+    original, calls = rewriter.Rewriter.encode, []
 
-    def stop_in_the_third_call(self, texts, predict):
+    def stop_in_the_third_call(self, texts):
         calls.append(texts)
         if len(calls) == 3:
             raise Interrupted(15)
-        return original(self, texts, predict)
+        return original(self, texts)
 
     with monkeypatch.context() as patch:
-        patch.setattr(rewriter.Rewriter, "rewrite", stop_in_the_third_call)
+        patch.setattr(rewriter.Rewriter, "encode", stop_in_the_third_call)
         patch.setattr("os._exit", lambda status: (_ for _ in ()).throw(SystemExit(status)))
         with pytest.raises(SystemExit):
             rewrite_here(trained, **files, output_file=tmp_path / "parts.tsv")
@@ -147,7 +147,7 @@ def test_an_interrupted_run_goes_on_after_the_last_text_it_has_finished(
     with open(str(tmp_path / "parts.tsv.part"), "a") as file:
         file.write("half a line")
     calls.clear()
-    monkeypatch.setattr(rewriter.Rewriter, "rewrite",
+    monkeypatch.setattr(rewriter.Rewriter, "encode",
                         lambda *args: calls.append(args[1]) or original(*args))
     rewrite_here(trained, **files, output_file=tmp_path / "parts.tsv")
     assert "8 texts are done" in capsys.readouterr().err

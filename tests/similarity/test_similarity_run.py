@@ -116,12 +116,9 @@ def test_the_first_line_says_whether_lines_are_pairs(trained, tmp_path, capsys):
         path.write_text(content)
         found = []
         with open(str(path)) as file:
-            values = predict.define_flags()
-            values(["predict"])
-            reader = predict.Reader(None, None, None, ["vector"], pair_columns=["similarity"])
             odd = predict.OddRows("have no prediction")
-            examples, are_pairs = predict._open_input(
-                values, reader, predict.ArrivingLines(file.fileno()), odd, None)
+            examples, are_pairs = predict.read_arriving(
+                predict.ArrivingLines(file.fileno()), None, odd)
             found = list(examples)
         assert len(found) == len(lines)
         assert sum(example is not predict.UNREAD for example in found) == num_read

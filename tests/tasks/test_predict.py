@@ -57,7 +57,7 @@ def test_a_file_of_any_format_gets_the_numbers_of_do_predict(
 
 def test_texts_are_taken_some_at_a_time_and_answered_in_order(
         trained, texts, tmp_path, monkeypatch):
-    monkeypatch.setattr(predict, "_CHUNK_CHARACTERS", 5 * 512)
+    monkeypatch.setattr(predict.Predictions, "chunk_size", 5 * 512)
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
     predict_here(trained, input_file=tmp_path / "texts.txt",
                  output_file=tmp_path / "answers.jsonl")

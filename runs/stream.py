@@ -1,0 +1,167 @@
+"""Texts through a model: `run` reads them, and writes what the model says of each, in their order.
+
+Memory does not grow with the number of texts. What a command reads, computes and writes is a `Stream`.
+"""
+
+import abc
+import contextlib
+import itertools
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Union
+
+import numpy as np
+from absl import flags
+
+from engine import log, settings
+from engine.checkpoints.checkpoints import Checkpoint
+from engine.cli import device_flags, shards
+from engine.cli.shards import Shard
+from engine.data import text_files
+from engine.data.batches import Source
+from engine.data.chunks import ArrivingLines, ahead, in_chunks
+from engine.data.odd_rows import OddRows
+from engine.disk import files, resumable_file
+from engine.errors import UserError
+from engine.inference import PredictionSettings, Predictor
+from engine.model import Forward
+from engine.progress import Counter
+from runs.head import Encoded
+
+Input = Union[text_files.Path, ArrivingLines]
+
+
+class Texts(NamedTuple):
+    """An opened input, and how its results are written."""
+    rows: Iterator[Any]  # the texts, in the stream's form
+    # (number of the row, from 0; the row; its result, a str if it is an error) → its part of the output
+    write: Callable[[int, Any, Any], Union[str, bytes]]
+    header: Union[str, bytes] = ""  # of the output
+    total: Optional[int] = None  # the number of rows, if it is known
+    report: Callable[[], None] = lambda: None  # is called at the end, for warnings
+
+
+class OpenModel(contextlib.ExitStack):
+    """A model on the devices that flags select, open for any number of predictions.
+
+    The first prediction builds the graph and reads the checkpoint; the end of the context frees both.
+
+    Args:
+        forward, checkpoint: the model.
+        values: the flags of PredictionSettings and of devices.
+
+    Raises:
+        UserError: no such devices.
+    """
+
+    def __init__(self, forward: Forward, checkpoint: Checkpoint, values: flags.FlagValues):
+        super().__init__()
+        self.checkpoint = checkpoint
+        self._batch_size = settings.from_flags(values, PredictionSettings).predict_batch_size
+        self._predictor = self.enter_context(
+            Predictor(forward, device_flags.find_devices(values, training=False)))
+        self._predictor.restore(checkpoint)
+
+    def predict(self, encoded: Encoded, advance: Callable[[int], None] = lambda count: None
+                ) -> Iterable[Any]:
+        """A result for each text; `advance` is called with the number of examples of each step."""
+        return encoded.decode(self._predictions(encoded.source, advance))
+
+    def _predictions(self, source: Source, advance: Callable[[int], None]) -> Dict[str, np.ndarray]:
+        if not len(source.lengths):
+            return {}
+        return self._predictor.predict(source, self._batch_size, advance)
+
+
+class Stream(OpenModel, abc.ABC):
+    """An open model, and what a command does with it for any number of inputs.
+
+    Attributes:
+        title, unit: of the progress, and what it counts, in the plural.
+        become: what rows that cannot be read become, see `OddRows`.
+        rows: what the input consists of, in the plural.
+        unread: stands in the place of a row that cannot be read.
+        chunk_size: rows that are taken at a time, each with the size `size_of`.
+    """
+    title: str
+    unit: str
+    become: str
+    rows = "texts"
+    unread: Any = None
+    chunk_size: int
+
+    def size_of(self, row: Any) -> int:
+        """See `chunk_size`."""
+        return 1
+
+    @abc.abstractmethod
+    def open(self, values: flags.FlagValues, source: Input, odd: OddRows) -> Texts:
+        """Opens an input; `odd` counts the rows that cannot be read."""
+
+    @abc.abstractmethod
+    def encode(self, rows: List[Any]) -> Encoded:
+        """The rows of a chunk as the model reads them, also `unread` ones."""
+
+    @abc.abstractmethod
+    def model_facts(self) -> Dict[str, Any]:
+        """What identifies the model in the record of an output."""
+
+    def facts(self, values: flags.FlagValues, shard: Optional[Shard]) -> Optional[Dict[str, Any]]:
+        """What determines an output that is resumed; None for one that is written in one run."""
+        return {**shards.facts_of(values, shard), **self.model_facts()} if shard else None
+
+
+def run(values: flags.FlagValues, stream: Stream) -> None:
+    """Answers all texts of --input_file, or of standard input.
+
+    Whole chunks are written: a resumed run computes the same batches, with the same roundings.
+    """
+    shard, output_file = shards.asked(values), values.output_file
+    files.check_output(output_file, "--output_file", [values.input_file])
+    source = _source(values, shard)
+    if shard:
+        shards.check(values, [output_file], lambda part: stream.facts(values, part))
+        output_file = shard.output(output_file)
+    facts = stream.facts(values, shard)
+    odd = OddRows(stream.become, keeps_reasons=True, skips_lines=shards.skips_lines(values))
+    texts = stream.open(values, source, odd)
+    name = stream.rows if texts.total is None else f"of {texts.total:,} {stream.rows}"
+    with resumable_file.opened(output_file, facts, texts.header, name) as (num_done, append):
+        arriving = source if isinstance(source, ArrivingLines) else None
+        chunks = in_chunks(odd.after(texts.rows, num_done, stream.unread), stream.chunk_size,
+                           stream.size_of, arriving)
+        first = next(chunks, None)
+        if first is None:
+            if not num_done:
+                log.warn(f"the input has no {stream.rows}")
+            return
+        encoded = ((rows, stream.encode(rows)) for rows in itertools.chain([first], chunks))
+        number = num_done
+        with Counter(stream.title, unit=stream.unit,
+                     total=texts.total and texts.total - num_done) as counter:
+            # While a card computes, the processor reads on.
+            for rows, some in encoded if arriving else ahead(encoded):
+                results = [_result(row is stream.unread, result, odd)
+                           for row, result in zip(rows, stream.predict(some, counter.advance))]
+                append(texts.header[:0].join(map(texts.write, itertools.count(number), rows, results)),
+                       len(rows))
+                number += len(rows)
+        texts.report()
+        odd.report(number - num_done, may_be_all=facts is not None)
+
+
+def _source(values: flags.FlagValues, shard: Optional[Shard]) -> Input:
+    if values.input_file:
+        path = files.require_file(values.input_file, "--input_file")
+        return shard.part_of(path) if shard else path
+    for name in ("text_column", "text_pair_column", "header"):
+        if name in values and values[name].present:
+            raise UserError(f"--{name} needs --input_file; on standard input each line is a text")
+    return ArrivingLines()
+
+
+def _result(is_unread: bool, result: Any, odd: OddRows) -> Any:
+    """The result, or why there is none."""
+    if is_unread:  # counted where it was read
+        return odd.reasons.popleft()
+    if isinstance(result, str):
+        odd.add(result)
+    return result
