@@ -235,12 +235,8 @@ class App:
             asked = formats.read_object(body)
             target = self._chosen(target, asked)
             question = formats.READERS[target.route](asked, target.model)
-            sha = target.model.current.sha
             results = self._predict(target.model, question, deadline)
-            answer = question.answer(formats.entries_of(results))
-            # Of a request during which a new version came, nobody knows which one has answered.
-            response = Response(200, JSON, formats.to_json(answer), {
-                formats.SHA_HEADER: ",".join(dict.fromkeys([sha, target.model.current.sha]))})
+            response = Response(200, JSON, formats.to_json(question.answer(formats.entries_of(results))))
             num_texts = len(results)
         except Refusal as refusal:
             response = _refused(refusal, target.route)

@@ -20,7 +20,6 @@ from serving.model import ServedModel
 VALIDATION, EMPTY, UNREAD, BACKEND, OVERLOADED, UNHEALTHY, TIMEOUT = (
     "validation", "empty", "tokenizer", "backend", "overloaded", "unhealthy", "timeout")
 
-SHA_HEADER = "x-model-sha"  # names the model that has answered, as `model_sha` in /info does
 _MOST_DIGITS = 18  # of an integer: Python takes quadratic time to read long ones
 _UNUSED = {"prompt_name": None, "truncation_direction": "right", "raw_scores": False,
            "dimensions": None}  # fields of other services → the one value that is served

@@ -71,7 +71,7 @@ def main(values: flags.FlagValues) -> None:
         raise UserError(f"serving.run needs the package {error.name}: pip install -r "
                         "serving/requirements.txt") from error
     limits = settings.from_flags(values, Limits)
-    token = read_token(values.token_file) if values.token_file else None
+    token = _read_token(values.token_file) if values.token_file else None
     with contextlib.ExitStack() as stack, _bind(
             values.host, settings.in_range(values, "port", 0, 65535)) as listener:
         models, devices = {}, device_flags.find_devices(values, training=False)
@@ -111,7 +111,7 @@ def _models(asked: List[str]) -> Dict[str, str]:
     return found
 
 
-def read_token(path: str) -> bytes:
+def _read_token(path: str) -> bytes:
     """The secret in a file; raises a UserError if there is none."""
     token = files.read_whole(path, "--token_file", _MOST_TOKEN_BYTES).strip()
     if not re.fullmatch(rb"[!-~]+", token):
