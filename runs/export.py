@@ -21,7 +21,7 @@ from engine.checkpoints import saved_model
 from engine.disk import files
 from engine.errors import UserError
 from engine.model import INFERENCE
-from runs import ensemble, model_card, warmup
+from runs import model_card, warmup
 from runs.head import Head, Model
 
 HELP_TOPIC = "Export"  # of the flags defined here
@@ -130,8 +130,6 @@ def write(output_dir: str, head: Head, frozen_type: Optional[str],
         files.write_text(os.path.join(draft, CARD), model_card.text(
             output_dir, head, model, checkpoint.global_step, frozen_type))
     log.info(f"Exported {checkpoint.describe()}: {folder}")
-    if ensemble.members(output_dir):
-        log.info("An export has one model: that of the best try, not the ensemble")
 
 
 def versions(folder: str) -> List[int]:

@@ -88,7 +88,7 @@ def run(values: flags.FlagValues, model: OpenModel) -> None:
         "have no prediction", keeps_reasons=True, skips_lines=shards.skips_lines(values))
     output_file, facts = values.output_file, None
     if shard:
-        models = [Source(f"{checkpoint.path}.index") for checkpoint in model.checkpoints]
+        models = [Source(f"{model.checkpoint.path}.index")]
         shards.check(values, [output_file], lambda part: {**shards.facts_of(values, part), "models": models})
         facts = {**shards.facts_of(values, shard), "models": models}
         output_file = shard.output(output_file)

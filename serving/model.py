@@ -2,31 +2,28 @@
 
 import contextlib
 import dataclasses
-import functools
-import itertools
 import math
 import os
 import threading
 from concurrent import futures
-from typing import Any, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, List, Mapping, Optional, Tuple
 
 import numpy as np
 from absl import flags
 
 from engine import inference, log, settings
 from engine.cli import device_flags
-from engine.data.batches import LENGTH_MULTIPLE, Features
+from engine.data.batches import Features
 from engine.devices.devices import Devices
 from engine.disk import files
 from engine.errors import UserError
 from engine.settings import setting
-from runs import ensemble, export, kinds
+from runs import export, kinds
 from runs.head import AnyResult, Encoded
 from runs.rows import UNREAD, Example
-from serving import batcher
 from serving.batcher import (  # noqa: F401 (what `answer` takes and raises)
     Batcher, Closing, Deadline, Late, Overloaded)
-from serving.session import ENGINES, Session
+from serving.session import ENGINES
 
 _WATCH_SECONDS = 5.0  # between two looks for a newer version
 _WARM_LENGTHS = (8, 16, 32, 64, 128, 256, 512)
@@ -89,22 +86,18 @@ class Version:
         self._sample = self.reader.encode([
             UNREAD if self.reader.takes_pairs else UNREAD._replace(text_b=None)]).source
         self.max_seq_length = self._sample.max_length
-        checkpoints = ensemble.members(folder) or [trained.checkpoint]
         # The index holds a checksum of every tensor.
-        self.sha = number or "-".join(
-            files.hash_of_file(f"{checkpoint.path}.index")[:12] for checkpoint in checkpoints)
+        self.sha = number or files.hash_of_file(f"{trained.checkpoint.path}.index")[:12]
         example = self.features(1, self._sample.padded_length(np.array([0])))
-        # Of each device, the model or all models of an ensemble.
-        self._models = [
-            [ENGINES[self.engine](self.reader.forward, checkpoint, example, devices, device)
-             for checkpoint in checkpoints]
+        self._sessions = [
+            ENGINES[self.engine](self.reader.forward, trained.checkpoint, example, devices, device)
             for device in devices.names]
+        self._nothing = {name: values[:0] for name, values in self._sessions[0].run(example).items()}
         asked = settings.from_flags(values, BatchSettings)
         self.max_batch_tokens = asked.max_batch_tokens or (
             devices.max_step_tokens or inference.GPU_STEP_TOKENS)
         self._warm_up()
-        runs = [functools.partial(_run, models) for models in self._models
-                for _ in range(devices.concurrent_steps)]
+        runs = [session.run for session in self._sessions for _ in range(devices.concurrent_steps)]
         self.tokens_at_a_time = self.max_batch_tokens * len(runs)
         self.batcher = Batcher(runs, self.max_batch_tokens, asked.max_queued_tokens)
 
@@ -112,7 +105,7 @@ class Version:
         """Features of `size` equal examples, padded to `length`."""
         return self._sample.fetch(np.zeros(size, np.int64), length)
 
-    def submit_sample(self, size: int, length: int) -> "futures.Future[batcher.Predictions]":
+    def submit_sample(self, size: int, length: int) -> "futures.Future[Features]":
         """Predictions for `size` equal examples of `length` tokens, later: to measure the speed."""
         return self.batcher.submit(self._sample._replace(
             lengths=np.full(size, length), length_multiple=1,
@@ -124,30 +117,23 @@ class Version:
 
     def predict(self, some: Encoded, deadline: Deadline) -> List[AnyResult]:
         """A result for each text; raises what `ServedModel.answer` does."""
+        predictions = self._nothing  # as of an empty context
         if len(some.source.lengths):
-            found = deadline.wait(self.batcher.submit(some.source, deadline))
-        else:  # nothing to read, as in an empty context
-            found = [{name: values[:0] for name, values in one.items()} for one in deadline.wait(
-                self.submit_sample(1, LENGTH_MULTIPLE))]
-        return list(some.decode(
-            self.reader.mean(some.source, found) if len(found) > 1 else found[0]))
+            predictions = deadline.wait(self.batcher.submit(some.source, deadline))
+        return list(some.decode(predictions))
 
     def close(self) -> None:
         """Answers what waits, then frees the memory."""
         self.batcher.close()
-        for model in itertools.chain.from_iterable(self._models):
-            model.close()
+        for session in self._sessions:
+            session.close()
 
     def _warm_up(self) -> None:
         lengths = {min(length, self.max_seq_length) for length in _WARM_LENGTHS}
-        for models in self._models:
+        for session in self._sessions:
             for length in sorted(lengths):
-                _run(models, self.features(1, length))
-                _run(models, self.features(max(1, self.max_batch_tokens // length), length))
-
-
-def _run(models: Sequence[Session], features: Features) -> batcher.Predictions:
-    return [model.run(features) for model in models]
+                session.run(self.features(1, length))
+                session.run(self.features(max(1, self.max_batch_tokens // length), length))
 
 
 class ServedModel:

@@ -1,18 +1,15 @@
 """A served model of each kind, asked by many callers at a time, beside `TextPredictor`."""
 
-import os
-import shutil
 import threading
 
 import numpy as np
 import pytest
 from absl import flags
 
-from conftest import checkpoint_values, on_tensorflow_2, sentences
-from engine.checkpoints import checkpoints
+from conftest import on_tensorflow_2, sentences
 from engine.cli import device_flags
 from engine.errors import UserError
-from runs import ensemble, kinds
+from runs import kinds
 from runs.rows import Example
 from runs.text_predictor import TextPredictor
 from serving import model, session
@@ -103,25 +100,6 @@ def test_there_is_a_toy_of_every_kind(toys):
     assert set(toys) == set(KINDS)
     found = {kinds.open_reader(folder)[0].description()["kind"] for folder in toys.values()}
     assert found == set(kinds._MODULES)
-
-
-def test_an_ensemble_answers_with_the_mean_of_its_models(toys, tmp_path):
-    shutil.copytree(toys["classifier"], str(tmp_path / "out"))
-    prefix = checkpoints.open_checkpoint(toys["classifier"]).path
-    for name, bias in (("first", 0.3), ("second", -0.1)):
-        os.makedirs(str(tmp_path / "out" / ensemble.TRIES / name))
-        checkpoints.write_checkpoint(
-            str(tmp_path / "out" / ensemble.TRIES / name / "model.ckpt"),
-            {**checkpoint_values(prefix), "output_bias": np.array([0, bias], np.float32)})
-    texts = sentences(40)
-    alone = TextPredictor(str(tmp_path / "out"), num_cpu_replicas=1)(texts)
-    ensemble.write(str(tmp_path / "out"), ["first", "second"])
-    served, together = serve(tmp_path / "out"), TextPredictor(str(tmp_path / "out"), num_cpu_replicas=1)
-    found = entries(ask_at_a_time(served, texts))
-    assert_close(found, together(texts))
-    with pytest.raises(AssertionError):
-        assert_close(found, alone)
-    served.close()
 
 
 @on_tensorflow_2
