@@ -13,7 +13,7 @@ from runs import kinds
 from runs.rows import Example
 from runs.text_predictor import TextPredictor
 from serving import model, session
-from serving.model import Deadline, ServedModel, TooLong
+from serving.model import Deadline, TooLong, open_newest
 from services import toy_models
 
 SECONDS = 60.0
@@ -28,7 +28,7 @@ def values_of(**options):
 
 def serve(folder, **options):
     values = values_of(**options)
-    return ServedModel("toy", str(folder), values, device_flags.find_devices(values, training=False))
+    return open_newest("toy", str(folder), values, device_flags.find_devices(values, training=False))
 
 
 def answer(served, examples, truncate=True):
@@ -81,9 +81,9 @@ def test_each_kind_answers_many_callers_as_the_predictor_does(toys, kind, engine
                 serve(toys[kind], engine=engine)
             return
     served, predictor = serve(toys[kind], engine=engine), TextPredictor(toys[kind], num_cpu_replicas=1)
-    texts = texts_of(served.current.reader.takes_pairs)
+    texts = texts_of(served.reader.takes_pairs)
     assert_close(entries(ask_at_a_time(served, texts)), predictor(texts))
-    if served.current.reader.takes_pairs is None:
+    if served.reader.takes_pairs is None:
         pairs = texts_of(True)
         assert_close(entries(answer(served, examples_of(pairs))), predictor(pairs))
     served.close()
@@ -143,8 +143,7 @@ def test_a_text_that_is_too_long_is_named_unless_it_may_be_cut(tiny_classifier):
         answer(served, examples, truncate=False)
     assert (caught.value.index, caught.value.tokens, caught.value.limit) == (2, 32, 24)
     assert len(answer(served, examples)) == 3 and answer(served, []) == []
-    assert served.current.count_tokens(examples) == 4 + 4 + 24
-    current = served.current
-    assert (current.max_seq_length, current.number, current.card) == (24, "", "")
-    assert current.reader.columns == ["label", "0", "1"] and current.description["kind"] == "classes"
+    assert served.count_tokens(examples) == 4 + 4 + 24
+    assert (served.max_seq_length, served.card) == (24, "")
+    assert served.reader.columns == ["label", "0", "1"] and served.description["kind"] == "classes"
     served.close()
