@@ -7,20 +7,18 @@ import dataclasses
 import os
 from typing import Any, Dict, List, Mapping, NamedTuple, get_type_hints
 
-import numpy as np
 from absl import flags
 
 from encoder import label_config
 from encoder.model_files import ModelFiles
-from engine.data.batches import Source
 from engine.disk import files
 from engine.errors import UserError
 from engine.model import Forward
 from reading import answers, data, evaluation, model, report
 from reading.answers import Answers, AnswerSettings
 from reading.data import QuestionSet, WindowSettings
-from runs import kinds, label_types, model_card
-from runs.head import Card, Encoded, Ensemble, Head, Job, Model, Reader, Result, Sets, Training
+from runs import kinds, model_card
+from runs.head import Card, Encoded, Head, Job, Model, Reader, Result, Sets, Training
 from runs.rows import Example
 from runs.squad_files import Paragraph, Question
 
@@ -74,16 +72,6 @@ def _training(job: Job, questions: QuestionSet) -> Training:
 
 def _forward(trained: Model, *_: Any) -> Forward:
     return model.forward_of(trained.config)
-
-
-def _mean(_: Model, source: Source, found: List[Dict[str, np.ndarray]]) -> Dict[str, np.ndarray]:
-    """See `runs.head.Ensemble`: the mean of the probabilities of a window's tokens."""
-    def mean(name: str) -> np.ndarray:
-        logits = np.stack([each[name] for each in found])
-        is_token = np.arange(logits.shape[-1]) < source.lengths[:, np.newaxis]
-        return label_types.mean_logits(np.where(is_token, logits, -np.inf))
-
-    return {name: mean(name) for name in found[0]}
 
 
 def _describe(own: Reading) -> Dict[str, Any]:
@@ -168,4 +156,4 @@ HEAD = Head(
     # The first is the default of --metric_for_best.
     metrics=lambda own: (("f1", "exact", "best_f1", "best_exact")
                          if own.windows.version_2_with_negative else ("f1", "exact_match")),
-    loss=None, ensemble=Ensemble(_mean, _forward))
+    loss=None)

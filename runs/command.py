@@ -22,7 +22,7 @@ from engine.progress import Counter
 from engine.training import run as training
 from engine.training.settings import EpochSchedule, define_run_flags, run_settings
 from modeling import BertConfig
-from runs import ensemble, export, report, results, tries
+from runs import export, report, results, tries
 from runs.head import Head, Job, Measured, Model, Predict, Sets, Training, facts_of
 
 _WORK = ("do_train", "do_eval", "do_test", "do_predict")
@@ -108,7 +108,7 @@ def trained_checkpoint(job: Job) -> Checkpoint:
     return checkpoint
 
 
-def carry_out(job: Job, sets: Sets, asked: Optional[tries.Search] = None) -> None:
+def carry_out(job: Job, sets: Sets, asked: Sequence[tries.Try] = ()) -> None:
     """Trains, measures, predicts and reports.
 
     All sets are loaded before, so that no training ends in an error about a bad line.
@@ -116,10 +116,7 @@ def carry_out(job: Job, sets: Sets, asked: Optional[tries.Search] = None) -> Non
     Args:
         asked: the tries of the training, if there are several.
     """
-    forward, averaging = job.head.forward, job.head.ensemble
-    if averaging and (asked and asked.ensemble or ensemble.members(job.settings.output_dir)):
-        forward = averaging.forward
-    with Predictor(lambda *inputs: forward(
+    with Predictor(lambda *inputs: job.head.forward(
             job.model, sets.held_out(), predictor.checkpoint)(*inputs), job.devices) as predictor:
         run_once = functools.partial(_carry_out, predictor)
         if asked:
@@ -155,7 +152,7 @@ def train(job: Job, data: Training, evaluate: Callable) -> None:
         save_description=lambda: save_description(
             job.settings.output_dir, job.model,
             {**job.head.describe(job.model.own), **data.description}),
-        result_files=(*results.FILES, report.FILE, ensemble.FILE, *job.head.prediction_files)))
+        result_files=(*results.FILES, report.FILE, *job.head.prediction_files)))
 
 
 def save_description(folder: str, model: Model, entries: Mapping[str, Any]) -> None:
@@ -178,15 +175,14 @@ def save_description(folder: str, model: Model, entries: Mapping[str, Any]) -> N
 def _evaluate(job: Job, sets: Sets, predictor: Predictor, checkpoint: Checkpoint,
               advance: Callable[[int], None]) -> Mapping[str, float]:
     """See `evaluations.Evaluate`."""
-    predict = _predict(job, predictor, [checkpoint], job.settings.evaluation.eval_batch_size, advance)
+    predict = _predict(predictor, checkpoint, job.settings.evaluation.eval_batch_size, advance)
     return job.head.measure(job, sets.dev[""], predict).results
 
 
-def _predict(job: Job, predictor: Predictor, models: Sequence[Checkpoint], batch_size: int,
+def _predict(predictor: Predictor, checkpoint: Checkpoint, batch_size: Optional[int],
              advance: Callable[[int], None]) -> Predict:
-    mean = job.head.ensemble and functools.partial(job.head.ensemble.mean, job.model)
-    return lambda source: ensemble.predict(
-        [(predictor, model) for model in models], mean, source, batch_size, advance)
+    predictor.restore(checkpoint)
+    return lambda source: predictor.predict(source, batch_size, advance)
 
 
 def _score(job: Job, sets: Sets, predictor: Predictor,
@@ -197,31 +193,29 @@ def _score(job: Job, sets: Sets, predictor: Predictor,
         What was measured of the first set.
     """
     head, checkpoint, first = job.head, trained_checkpoint(job), None
-    models = ensemble.members(job.settings.output_dir) or [checkpoint]
+    tries.warn_of_ensemble(job.settings.output_dir)
     # What is predicted for a set of both is measured on the way.
     dev_alone = {suffix: dev for suffix, dev in sets.dev.items() if dev is not sets.test.get(suffix)}
-    log.info(f"{'Evaluating' if dev_alone else head.verb} with {'the mean of ' if len(models) > 1 else ''}"
-             f"{', '.join(model.describe() for model in models)}")
+    log.info(f"{'Evaluating' if dev_alone else head.verb} with {checkpoint.describe()}")
 
     def visibly(verb: str, some: Any, batch_size: int, call: Callable, *more: Any) -> Optional[Measured]:
         with Counter(verb, unit=head.unit, total=len(some)) as counter:
-            return call(job, some, *more,
-                        _predict(job, predictor, models, batch_size, counter.advance))
+            return call(job, some, *more, _predict(predictor, checkpoint, batch_size, counter.advance))
 
     batch_size = job.settings.evaluation.eval_batch_size
     measured = {suffix: visibly("Evaluating", dev, batch_size, head.measure)
                 for suffix, dev in dev_alone.items()}
     if measured:
-        first = _write_results(job, measured, models, checkpoint, of_tries)
+        first = _write_results(job, measured, checkpoint, of_tries)
     for suffix, test in sets.test.items():
         found = visibly(head.verb, test, job.predict_batch_size, head.write, suffix)
         if found and found.results:
-            first = _write_results(job, {"": found}, models, checkpoint, of_tries)
+            first = _write_results(job, {"": found}, checkpoint, of_tries)
     return first
 
 
-def _write_results(job: Job, measured: Mapping[str, Measured], models: Sequence[Checkpoint],
-                   checkpoint: Checkpoint, of_tries: Optional[Measured]) -> Measured:
+def _write_results(job: Job, measured: Mapping[str, Measured], checkpoint: Checkpoint,
+                   of_tries: Optional[Measured]) -> Measured:
     """Writes the results of all sets; returns what was measured of the first, with all results."""
     scores, details = {}, {}
     for suffix, found in measured.items():
@@ -230,8 +224,6 @@ def _write_results(job: Job, measured: Mapping[str, Measured], models: Sequence[
     if job.head.loss and scores:  # of a set with a suffix, if there is no other
         scores.setdefault(job.head.loss, next(iter(measured.values())).results[job.head.loss])
     tables = [found.table for found in measured.values()]
-    if len(models) > 1:
-        scores["ensemble_size"] = len(models)
     if of_tries:
         scores.update(of_tries.results)
         details.update(of_tries.details)

@@ -21,7 +21,7 @@ from engine.checkpoints import saved_model
 from engine.disk import files
 from engine.errors import UserError
 from engine.model import INFERENCE
-from runs import ensemble, model_card, warmup
+from runs import model_card
 from runs.head import Head, Model
 
 HELP_TOPIC = "Export"  # of the flags defined here
@@ -41,7 +41,7 @@ def define_flags(values: flags.FlagValues) -> None:
                       "weights of this type.", flag_values=values)
     flags.DEFINE_string("export_version", None, "With --do_export: write to "
                         "<output_dir>/export/N, a numbered version as TensorFlow Serving and "
-                        f"serving.run --watch take them; N is a number, or {_NEXT}.",
+                        f"serving.run take them; N is a number, or {_NEXT}.",
                         flag_values=values)
 
 
@@ -126,12 +126,9 @@ def write(output_dir: str, head: Head, frozen_type: Optional[str],
             saved_model.write_frozen_graph(
                 os.path.join(draft, _FROZEN_GRAPH), build, checkpoint, frozen_type)
         _describe(os.path.join(draft, saved_model.ASSETS), trained)
-        warmup.write(os.path.join(draft, saved_model.ASSETS), head, model)
         files.write_text(os.path.join(draft, CARD), model_card.text(
             output_dir, head, model, checkpoint.global_step, frozen_type))
     log.info(f"Exported {checkpoint.describe()}: {folder}")
-    if ensemble.members(output_dir):
-        log.info("An export has one model: that of the best try, not the ensemble")
 
 
 def versions(folder: str) -> List[int]:

@@ -20,7 +20,6 @@ from engine.model import Baseline, Forward, Mode
 from engine.training.settings import EpochSchedule, RunSettings
 from modeling import BertConfig
 from runs.columns import Trained
-from runs.ensemble import Mean
 from runs.rows import Example
 
 
@@ -94,13 +93,6 @@ class Result(NamedTuple):
     entry: Dict[str, Any]  # the same as a JSON object
 
 
-class Ensemble(NamedTuple):
-    """How several models of a kind predict as one."""
-    # (model, source, the predictions of each) → the ensemble's predictions, in the same form.
-    mean: Callable[[Model, Source, List[Dict[str, np.ndarray]]], Dict[str, np.ndarray]]
-    forward: Callable[..., Forward]  # like `Head.forward`, with what `mean` needs in addition
-
-
 AnyResult = Union[Result, str]  # or why the model cannot read the text
 
 
@@ -119,7 +111,6 @@ class Reader(NamedTuple):
     takes_pairs: Optional[bool]  # None: texts or pairs, as the input has them
     columns: Sequence[str]  # the names of the fields of a result
     trained_columns: Optional[Trained] = None  # of the texts in the training's file
-    mean: Optional[Mean] = None  # of an ensemble
     pair_columns: Sequence[str] = ()  # the names of the fields for pairs, if `takes_pairs` is None
     ranks_first: bool = False  # of the pairs of a query and texts, the texts stand first
     report: Callable[[str], None] = lambda name: None  # see `Encoding.report`; set by `runs.kinds`
@@ -170,4 +161,3 @@ class Head(NamedTuple):
     metrics: Callable[[Any], Sequence[str]] = lambda own: ()  # (own), for --metric_for_best
     loss: Optional[str] = "eval_loss"  # for --metric_for_best, too
     length: Type = EpochSchedule  # settings class of the length of a training
-    ensemble: Optional[Ensemble] = None  # of a head whose command takes --ensemble

@@ -5,14 +5,13 @@ a command which takes any trained model serves it without importing the others. 
 of the table, whose module has the `HEAD`.
 """
 
-import functools
 import importlib
 from typing import Tuple
 
 from encoder import label_config, model_files
 from encoder.model_files import ModelFiles
 from engine.errors import UserError
-from runs import ensemble
+from runs import tries
 from runs.head import Head, Reader
 
 ANSWERS = "answers"
@@ -56,8 +55,5 @@ def open_reader(model_dir: str, flag: str = "--output_dir") -> Tuple[ModelFiles,
     if not head.reader:
         raise UserError(f"{flag}={model_dir}: a model of the kind {kind!r} reads no plain texts")
     model = head.open(trained)
-    reader = head.reader(model)._replace(report=model.encoding.report)
-    if head.ensemble and ensemble.members(model_dir):
-        reader = reader._replace(forward=head.ensemble.forward(model),
-                                 mean=functools.partial(head.ensemble.mean, model))
-    return trained, reader
+    tries.warn_of_ensemble(model_dir)
+    return trained, head.reader(model)._replace(report=model.encoding.report)

@@ -52,14 +52,6 @@ class Kind:
         """Probabilities [n, classes], or a regression's predicted numbers [n, 1]."""
         raise NotImplementedError
 
-    def mean_logits(self, logits: np.ndarray) -> np.ndarray:
-        """The logits of an ensemble [n, num_outputs]: their scores are the mean of its models' scores.
-
-        Args:
-            logits: of its models, [models, n, num_outputs].
-        """
-        raise NotImplementedError
-
     def predicted_labels(self, scores: np.ndarray) -> np.ndarray:
         """The predictions, in the form of labels: [n] or [n, classes]."""
         raise NotImplementedError
@@ -101,9 +93,6 @@ class SingleLabel(Kind):
 
     def scores(self, logits):
         return np.exp(log_softmax(logits))
-
-    def mean_logits(self, logits):
-        return mean_logits(logits)
 
     def predicted_labels(self, scores):
         return scores.argmax(axis=1)
@@ -160,12 +149,6 @@ class MultiLabel(Kind):
     def scores(self, logits):
         return np.exp(-np.logaddexp(0.0, -logits.astype(np.float64)))
 
-    def mean_logits(self, logits):
-        # Of two classes, "yes" and "no", whose logits are ±half the label's.
-        both = np.stack([logits, -logits], axis=-1) / 2
-        yes, no = np.moveaxis(mean_logits(both.reshape(len(logits), -1, 2)), -1, 0)
-        return (yes - no).reshape(logits.shape[1:])
-
     def predicted_labels(self, scores):
         return (scores >= 0.5).astype(np.float32)
 
@@ -207,9 +190,6 @@ class Regression(Kind):
 
     def scores(self, logits):
         return logits
-
-    def mean_logits(self, logits):
-        return logits.mean(axis=0)
 
     def predicted_labels(self, scores):
         return scores[:, 0].astype(np.float64)
@@ -254,21 +234,6 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
     shifted = logits.astype(np.float64)
     shifted -= shifted.max(axis=1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-
-
-def mean_logits(logits: np.ndarray) -> np.ndarray:
-    """Logits whose softmax is the mean of the models' probabilities, float64 [n, classes].
-
-    The logarithm of the sum of their exponentials is the mean of the models', so that the windows
-    of a text stay comparable, as they are for one model.
-
-    Args:
-        logits: [models, n, classes], -inf for what is no class of a row.
-    """
-    logits = logits.astype(np.float64)
-    scale = np.logaddexp.reduce(logits, axis=-1, keepdims=True)
-    return (np.logaddexp.reduce(logits - scale, axis=0) - np.log(len(logits))
-            + scale.mean(axis=0))
 
 
 def _listed(labels: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
 """Several tries of a training in one command, with other seeds and learning rates.
 
 Each try has a folder in `tries`, as if it were a command of its own. The best on the dev set becomes the
-model of the output directory, or all become it together: an ensemble.
+model of the output directory.
 """
 
 import dataclasses
@@ -22,13 +22,14 @@ from engine.errors import UserError
 from engine.progress import counted
 from engine.settings import MAX_SEED, from_flags, setting
 from engine.training import run_record
-from runs import ensemble, report, results
+from runs import report, results
 from runs.head import Job, Measured, Sets, facts_of
 from runs.report_page import Scores
 
-FOLDER = ensemble.TRIES
+FOLDER = "tries"
+_ENSEMBLE = "ensemble.json"  # until version 1.0 it named tries that predicted together
 _MOST_TRIES = 1000
-_STALE = ("events.out.tfevents.*", "evaluations.json")  # of an earlier best try
+_STALE = ("events.out.tfevents.*", "evaluations.json", _ENSEMBLE)  # of an earlier best try
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,9 +44,6 @@ class TrySettings:
         between=(1, _MOST_TRIES), recorded=False)
     learning_rates: Optional[str] = setting(
         None, "Learning rates to try, separated by commas; each with each seed.", recorded=False)
-    ensemble: bool = setting(
-        False, "Keep the weights of all tries, and predict with the mean of their probabilities.",
-        recorded=False)
 
 
 class Try(NamedTuple):
@@ -66,14 +64,8 @@ class Try(NamedTuple):
             output_dir=os.path.join(settings.output_dir, FOLDER, self.name)))
 
 
-class Search(NamedTuple):
-    """The tries of a search, and whether they become an ensemble."""
-    tries: Sequence[Try]
-    ensemble: bool  # all of them are kept, and predict together
-
-
-def asked(values: flags.FlagValues) -> Optional[Search]:
-    """The tries that the flags ask for; None for a single training.
+def asked(values: flags.FlagValues) -> Sequence[Try]:
+    """The tries that the flags ask for; none for a single training.
 
     Raises:
         UserError: the flags do not fit together.
@@ -81,10 +73,7 @@ def asked(values: flags.FlagValues) -> Optional[Search]:
     given = [name for name in ("seeds", "num_seeds", "learning_rates")
              if name in values and values[name].value is not None]
     if not given:
-        if "ensemble" in values and values.ensemble:
-            raise UserError("--ensemble needs several tries: give --seeds, --num_seeds or "
-                            "--learning_rates")
-        return None
+        return []
     if not (values.do_train and values.do_eval):
         raise UserError(f"--{given[0]} needs --do_train and --do_eval: the dev set chooses the best try")
     for several, one in (("seeds", "seed"), ("seeds", "num_seeds"), ("learning_rates", "learning_rate")):
@@ -103,7 +92,7 @@ def asked(values: flags.FlagValues) -> Optional[Search]:
         raise UserError(f"--learning_rates={found.learning_rates}: must be numbers greater than 0")
     for name in ("seed", "learning_rate"):
         values[name].present += 1  # a given value wins over that of an earlier best try in run.json
-    return Search([Try(*pair) for pair in itertools.product(rates, seeds)], found.ensemble)
+    return [Try(*pair) for pair in itertools.product(rates, seeds)]
 
 
 def _numbers(flag: str, text: str, number: Type) -> List[Any]:
@@ -117,10 +106,16 @@ def _numbers(flag: str, text: str, number: Type) -> List[Any]:
     return found
 
 
-def run(job: Job, sets: Sets, search: Search, carry_out: Callable[..., None]) -> None:
-    """Makes the tries that are not done yet, and the best one the model of the output directory.
+def warn_of_ensemble(folder: str) -> None:
+    """Warns that only the best try of a folder predicts, if version 1.0 predicted with several."""
+    path = os.path.join(folder, _ENSEMBLE)
+    if os.path.exists(path):
+        log.warn(f"{path} names several tries, and the best alone predicts: since version 2.0 there are no "
+                 "ensembles")
 
-    With an ensemble, all of them predict there.
+
+def run(job: Job, sets: Sets, tries: Sequence[Try], carry_out: Callable[..., None]) -> None:
+    """Makes the tries that are not done yet, and the best one the model of the output directory.
 
     Args:
         carry_out: (job, sets, scores of all tries) trains, measures, predicts and reports.
@@ -129,8 +124,7 @@ def run(job: Job, sets: Sets, search: Search, carry_out: Callable[..., None]) ->
         UserError: the folder has another model or other tries.
     """
     _check_folder(job)
-    tries, output_dir = search.tries, job.settings.output_dir
-    ensemble.remove(output_dir)
+    output_dir = job.settings.output_dir
     folders = {one: one.job(job).settings.output_dir for one in tries}
     scores: Dict[Try, Dict[str, float]] = {}
     for number, one in enumerate(tries, 1):
@@ -140,18 +134,15 @@ def run(job: Job, sets: Sets, search: Search, carry_out: Callable[..., None]) ->
             carry_out(one.job(job), sets._replace(test={}))
         scores[one] = results.read(folders[one])
         best = _best(job, scores)
-        for worse in () if search.ensemble else set(scores) - {best}:
+        for worse in set(scores) - {best}:
             checkpoint_files.remove(folders[worse], checkpoint_files.list_checkpoints(folders[worse]))
     log.info(f"The best of {counted(len(tries), 'tries')} by {_metric(job)} is {best.name}: it becomes "
              f"the model of {output_dir}")
-    for one in tries if search.ensemble else [best]:
-        if not checkpoint_files.list_checkpoints(folders[one]):
-            log.info(f"The weights of {one.name} were removed by an earlier search: it is trained again")
-            carry_out(one.job(job), sets._replace(test={}))
+    if not checkpoint_files.list_checkpoints(folders[best]):
+        log.info(f"The weights of {best.name} were removed by an earlier search: it is trained again")
+        carry_out(best.job(job), sets._replace(test={}))
     _publish(folders[best], job)
-    if search.ensemble:
-        ensemble.write(output_dir, [one.name for one in tries])
-    carry_out(job, sets._replace(train=None), _summary(scores, folders, search.ensemble))
+    carry_out(job, sets._replace(train=None), _summary(scores, folders))
 
 
 def _check_folder(job: Job) -> None:
@@ -192,7 +183,7 @@ def _goodness(metric: str, value: float) -> float:
 
 
 def _publish(folder: str, job: Job) -> None:
-    """Makes the model in a folder the model of the job; replaces an earlier one."""
+    """Copies the model in a folder to the job's output directory, in the place of an earlier one."""
     target = job.settings.output_dir
     checkpoint_files.remove(target, checkpoint_files.list_checkpoints(target))
     for name in os.listdir(target):
@@ -203,19 +194,10 @@ def _publish(folder: str, job: Job) -> None:
         source = os.path.join(folder, name)
         if os.path.isfile(source) and not any(fnmatch.fnmatch(name, each) for each in outdated):
             with files.atomic_path(os.path.join(target, name)) as temporary:
-                _link(source, temporary)
+                shutil.copyfile(source, temporary)
 
 
-def _link(source: str, target: str) -> None:
-    """A second name of a file, or a copy where the disk has no such names."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
-
-
-def _summary(scores: Mapping[Try, Mapping[str, float]], folders: Mapping[Try, str],
-             is_ensemble: bool) -> Measured:
+def _summary(scores: Mapping[Try, Mapping[str, float]], folders: Mapping[Try, str]) -> Measured:
     """Mean, deviation, worst and best of each metric over the tries, and a row for each try."""
     names = [name for name in next(iter(scores.values())) if name not in ("global_step", "loss")]
     figures: Dict[str, float] = {}
@@ -231,9 +213,7 @@ def _summary(scores: Mapping[Try, Mapping[str, float]], folders: Mapping[Try, st
              **{name: scores[one][name] for name in names}} for one in scores]
     section = Scores(
         "Tries", "Trainings with other seeds and learning rates, as the dev set judges them. "
-        + ("The results above are of all together, the curves of the best. " if is_ensemble else
-           "The best is the model of this page. ")
-        + "One that does not learn is no better than a constant prediction.",
+        "The best is the model of this page. One that does not learn is no better than a constant prediction.",
         list(rows[0]), [list(row.values()) for row in rows])
     details = [{name: None if value != value else value for name, value in row.items()}
                for row in rows]

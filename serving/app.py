@@ -167,7 +167,7 @@ class App:
 
     def _info(self, model: ServedModel) -> Dict[str, Any]:
         """What Text Embeddings Inference says of its model, and what the page needs to know."""
-        current, description = model.current, model.current.description
+        description = model.description
         labels = dict(enumerate(description.get("labels", [])))
         kind = "embedding" if formats.gives_vectors(model) else (
             "classifier" if labels else description.get("kind", "classifier"))
@@ -175,16 +175,16 @@ class App:
                  "label2id": {label: number for number, label in labels.items()}} if labels else {}
         limits = self._limits
         return {
-            "model_id": model.name, "model_sha": current.sha, "model_dtype": current.devices.dtype.name,
+            "model_id": model.name, "model_sha": model.sha, "model_dtype": model.devices.dtype.name,
             "model_type": {kind: {"pooling": description.get("pooling", "mean")}
                            if kind == "embedding" else facts},
             "max_concurrent_requests": limits.max_concurrent_requests,
-            "max_input_length": current.max_seq_length, "max_batch_tokens": current.max_batch_tokens,
+            "max_input_length": model.max_seq_length, "max_batch_tokens": model.max_batch_tokens,
             "max_batch_requests": None, "max_client_batch_size": limits.max_client_batch_size,
             "auto_truncate": False, "tokenization_workers": limits.max_concurrent_requests,
             "version": VERSION, "models": list(self._models), "kind": description.get("kind"),
-            "takes_pairs": current.reader.takes_pairs, "columns": list(current.reader.columns),
-            "routes": formats.routes_of(model), "card": current.card}
+            "takes_pairs": model.reader.takes_pairs, "columns": list(model.reader.columns),
+            "routes": formats.routes_of(model), "card": model.card}
 
     async def _read(self, headers: Mapping[bytes, bytes],
                     receive: Callable[[], Awaitable]) -> bytes:
@@ -235,12 +235,8 @@ class App:
             asked = formats.read_object(body)
             target = self._chosen(target, asked)
             question = formats.READERS[target.route](asked, target.model)
-            sha = target.model.current.sha
             results = self._predict(target.model, question, deadline)
-            answer = question.answer(formats.entries_of(results))
-            # Of a request during which a new version came, nobody knows which one has answered.
-            response = Response(200, JSON, formats.to_json(answer), {
-                formats.SHA_HEADER: ",".join(dict.fromkeys([sha, target.model.current.sha]))})
+            response = Response(200, JSON, formats.to_json(question.answer(formats.entries_of(results))))
             num_texts = len(results)
         except Refusal as refusal:
             response = _refused(refusal, target.route)

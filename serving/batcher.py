@@ -16,8 +16,7 @@ from engine.data.batches import Features, Source
 # Records share a batch if the longer one's padded length is at most this many times the shorter's.
 _SPREAD = 1.25
 
-Predictions = List[Features]  # of each model of an ensemble, each [b, ...]
-Run = Callable[[Features], Predictions]
+Run = Callable[[Features], Features]  # a batch → its predictions, each [b, ...]
 
 
 class Overloaded(Exception):
@@ -37,7 +36,7 @@ class Deadline:
 
     def __init__(self, seconds: float):
         self._end = time.monotonic() + seconds
-        self._future: Optional["futures.Future[Predictions]"] = None
+        self._future: Optional["futures.Future[Features]"] = None
 
     def has_passed(self) -> bool:
         """Whether nobody waits any more."""
@@ -49,7 +48,7 @@ class Deadline:
         if self._future:
             self._future.cancel()
 
-    def wait(self, future: "futures.Future[Predictions]") -> Predictions:
+    def wait(self, future: "futures.Future[Features]") -> Features:
         """The result of a request; cancels it when the deadline passes, and raises `Late`."""
         self._future = future  # before the time is read, so that `end` is not overlooked
         try:
@@ -65,9 +64,9 @@ class _Request:
     def __init__(self, source: Source, deadline: Deadline):
         self.source, self.deadline = source, deadline
         self.lengths = source.padded_lengths().tolist()
-        self.future: "futures.Future[Predictions]" = futures.Future()
+        self.future: "futures.Future[Features]" = futures.Future()
         self.waiting_tokens = sum(self.lengths)
-        self.parts: List[Tuple[np.ndarray, Predictions]] = []
+        self.parts: List[Tuple[np.ndarray, Features]] = []
         self.num_missing = len(self.lengths)
         self._unanswered = threading.Lock()  # taken by who answers: two batches may fail at a time
 
@@ -75,13 +74,11 @@ class _Request:
         """Whether nobody waits for it any more."""
         return self.future.done() or self.deadline.has_passed()
 
-    def finish(self, parts: Sequence[Tuple[np.ndarray, Predictions]]) -> None:
+    def finish(self) -> None:
         """Hands over the predictions of all records, in their order."""
-        num_models = len(parts[0][1]) if parts else 0
-        found = [inference.in_order([(indices, some[model]) for indices, some in parts],
-                                    len(self.lengths)) for model in range(num_models)]
+        predictions = inference.in_order(self.parts, len(self.lengths))
         if self._begin_answer():
-            self.future.set_result(found)
+            self.future.set_result(predictions)
 
     def fail(self, error: BaseException) -> None:
         """Hands over an error, unless it is over."""
@@ -128,8 +125,8 @@ class Batcher:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, source: Source, deadline: Deadline) -> "futures.Future[Predictions]":
-        """The predictions of each model for all records of a source, each [n, ...], later.
+    def submit(self, source: Source, deadline: Deadline) -> "futures.Future[Features]":
+        """The predictions for all n records of a source, each [n, ...], later; n > 0.
 
         Cancelling the future takes the request out of the queue. Its exceptions are `Late`, or what
         a session raises.
@@ -149,8 +146,6 @@ class Batcher:
                 self._waiting.setdefault(length, collections.deque()).append(
                     _Record(next(self._numbers), request, index))
             self._changed.notify(len(request.lengths))
-        if not request.lengths:
-            request.finish([])
         request.future.add_done_callback(lambda _: self._forget(request))
         return request.future
 
@@ -219,17 +214,17 @@ class Batcher:
         start = 0
         for request, indices in batch.items():
             rows = slice(start, start + len(indices))
-            self._deliver(request, np.array(indices), [
-                {name: values[rows] for name, values in one.items()} for one in found])
+            self._deliver(request, np.array(indices), {
+                name: values[rows] for name, values in found.items()})
             start = rows.stop
 
-    def _deliver(self, request: _Request, indices: np.ndarray, predictions: Predictions) -> None:
+    def _deliver(self, request: _Request, indices: np.ndarray, predictions: Features) -> None:
         with self._changed:
             request.parts.append((indices, predictions))
             request.num_missing -= len(indices)
             is_complete = not request.num_missing
         if is_complete:
-            request.finish(request.parts)
+            request.finish()
 
 
 def _features(batch: _Batch, length: int) -> Features:

@@ -20,7 +20,6 @@ from serving.model import ServedModel
 VALIDATION, EMPTY, UNREAD, BACKEND, OVERLOADED, UNHEALTHY, TIMEOUT = (
     "validation", "empty", "tokenizer", "backend", "overloaded", "unhealthy", "timeout")
 
-SHA_HEADER = "x-model-sha"  # names the model that has answered, as `model_sha` in /info does
 _MOST_DIGITS = 18  # of an integer: Python takes quadratic time to read long ones
 _UNUSED = {"prompt_name": None, "truncation_direction": "right", "raw_scores": False,
            "dimensions": None}  # fields of other services → the one value that is served
@@ -89,7 +88,7 @@ def _predict(body: Dict[str, Any], model: ServedModel) -> Question:
         raise Refusal(400, EMPTY, "`inputs` cannot be empty")
     is_batch = isinstance(inputs, list) and isinstance(inputs[0], list)
     given = inputs if is_batch else [[inputs] if isinstance(inputs, str) else inputs]
-    examples = [_example(texts, index, model.current.reader.takes_pairs) for index, texts in enumerate(given)]
+    examples = [_example(texts, index, model.reader.takes_pairs) for index, texts in enumerate(given)]
     pairs = [example.text_b is not None for example in examples]
     if any(pairs) and not all(pairs):
         raise Refusal(422, VALIDATION, "the model reads texts or pairs of texts, and not both in "
@@ -133,7 +132,7 @@ def _rerank(body: Dict[str, Any], model: ServedModel) -> Question:
         return sorted(ranked, key=lambda rank: -rank["score"])
 
     pairs = [Example(query, text.text_a, None) for text in texts]
-    if model.current.reader.ranks_first:  # phrases for the slot of a text
+    if model.reader.ranks_first:  # phrases for the slot of a text
         pairs = [Example(pair.text_b, pair.text_a, None) for pair in pairs]
     return Question(pairs, _truncate(body), answer)
 
@@ -146,7 +145,7 @@ def _openai(body: Dict[str, Any], model: ServedModel) -> Question:
         raise Refusal(422, VALIDATION, "`encoding_format` must be float or base64")
 
     def answer(entries: List[Entry]) -> Any:
-        tokens = model.current.count_tokens(examples)
+        tokens = model.count_tokens(examples)
         shown = [entry["vector"] for entry in entries]
         if encoding == "base64":
             shown = [base64.b64encode(np.array(vector, "<f4").tobytes()).decode("ascii")
@@ -171,12 +170,12 @@ READERS: Dict[str, Callable[[Dict[str, Any], ServedModel], Question]] = {
 
 def gives_vectors(model: ServedModel) -> bool:
     """Whether the model gives a vector for a text."""
-    return "vector" in model.current.reader.columns
+    return "vector" in model.reader.columns
 
 
 def ranks(model: ServedModel) -> bool:
     """Whether the model gives a pair of texts one score: a number, or one of two probabilities."""
-    reader = model.current.reader
+    reader = model.reader
     return bool(reader.takes_pairs) and reader.columns[0] == "label" and len(reader.columns) in (1, 3)
 
 

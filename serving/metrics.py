@@ -50,7 +50,7 @@ class Metrics:
         queued = GaugeMetricFamily(
             "serving_queued_tokens", "Tokens that wait, padding included.", labels=["model"])
         for name, model in self._models.items():
-            queued.add_metric([name], model.current.batcher.queued_tokens)
+            queued.add_metric([name], model.batcher.queued_tokens)
         yield queued
 
     def page(self) -> bytes:

@@ -15,7 +15,7 @@ from engine import interruption, log, settings
 from engine.cli import command, device_flags
 from engine.disk import files
 from engine.errors import UserError
-from serving import measure, model
+from serving import model
 from serving.limits import Limits
 
 USAGE = """Serves trained models over HTTP, of every kind that reads texts, on every
@@ -43,10 +43,6 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_string("host", "127.0.0.1", "Address to listen on; 0.0.0.0 for all of the "
                         "machine's.", flag_values=values)
     flags.DEFINE_integer("port", 8501, "Port to listen on; 0 for any free one.", flag_values=values)
-    flags.DEFINE_bool("watch", False, "Take over newer versions of an export as they come.",
-                      flag_values=values)
-    flags.DEFINE_bool("measure", False, "Instead of serving, measure how fast the models are, and "
-                      "write it into the model card of an export.", flag_values=values)
     flags.DEFINE_string("token_file", None, "File with a secret that clients send in the header "
                         "Authorization: Bearer SECRET.", flag_values=values)
     flags.DEFINE_multi_string("allowed_origin", [], "Site, such as https://example.org, whose "
@@ -57,29 +53,21 @@ def define_flags() -> flags.FlagValues:
 
 
 def main(values: flags.FlagValues) -> None:
-    """Opens the models and serves until a signal, or measures them."""
+    """Opens the models and serves until a signal."""
     named = _models(values.model or [])
-    if values.measure:
-        devices = device_flags.find_devices(values, training=False)
-        for name, folder in named.items():
-            with contextlib.closing(model.ServedModel(name, folder, values, devices)) as each:
-                measure.write(each.current)
-        return
     try:
         from serving import app, connections
     except ImportError as error:
         raise UserError(f"serving.run needs the package {error.name}: pip install -r "
                         "serving/requirements.txt") from error
     limits = settings.from_flags(values, Limits)
-    token = read_token(values.token_file) if values.token_file else None
+    token = _read_token(values.token_file) if values.token_file else None
     with contextlib.ExitStack() as stack, _bind(
             values.host, settings.in_range(values, "port", 0, 65535)) as listener:
         models, devices = {}, device_flags.find_devices(values, training=False)
         for name, folder in named.items():
-            models[name] = model.ServedModel(name, folder, values, devices)
+            models[name] = model.open_newest(name, folder, values, devices)
             stack.callback(models[name].close)
-            if values.watch:
-                models[name].watch()
         signals = stack.enter_context(interruption.InterruptLater())
         signals.hold()
         host, port = listener.getsockname()[:2]
@@ -111,7 +99,7 @@ def _models(asked: List[str]) -> Dict[str, str]:
     return found
 
 
-def read_token(path: str) -> bytes:
+def _read_token(path: str) -> bytes:
     """The secret in a file; raises a UserError if there is none."""
     token = files.read_whole(path, "--token_file", _MOST_TOKEN_BYTES).strip()
     if not re.fullmatch(rb"[!-~]+", token):

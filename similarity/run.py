@@ -78,9 +78,7 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_list("matryoshka", None, "Numbers of components, such as 384,128,64: the first so "
                       "many of a vector are trained to be vectors by themselves; default: as the "
                       "model's folder says, or else all alone.", flag_values=values)
-    runs.define_flags(values, LossSettings)
-    # No --ensemble: each try has a space of its own, and a mean over spaces is no vector of any.
-    settings.define_flags(values, TrySettings, "seeds", "num_seeds", "learning_rates")
+    runs.define_flags(values, LossSettings, TrySettings)
     return values
 
 

@@ -87,14 +87,6 @@ def log_likelihood(words: Words, label_ids: tf.Tensor, scores: Scores) -> tf.Ten
     return _score_of(words, label_ids, scores) - _log_normalizer(words, scores)
 
 
-def marginals(words: Words, scores: Scores) -> tf.Tensor:
-    """The probability of each label of each word in a CRF, [b, w, labels]; 0 after the last word.
-
-    That is the gradient of the normalizer's logarithm with respect to the label's emission.
-    """
-    return tf.gradients(_log_normalizer(words, scores), words.emissions)[0]
-
-
 def _log_normalizer(words: Words, scores: Scores) -> tf.Tensor:
     def step(state: tf.Tensor, word) -> tf.Tensor:
         emissions, is_word = word

@@ -11,12 +11,11 @@ from encoder import label_config, model_files
 from encoder.model_files import ModelFiles
 from engine.checkpoints.checkpoints import Checkpoint
 from engine.data import text_files
-from engine.data.batches import Source
 from engine.disk import files
 from engine.errors import UserError
 from engine.model import Forward, Mode
 from runs import kinds, model_card, sets
-from runs.head import Card, Encoded, Ensemble, Head, Job, Model, Reader, Result, Sets, Training
+from runs.head import Card, Encoded, Head, Job, Model, Reader, Result, Sets, Training
 from runs.rows import Example
 from tagging import data, evaluation, formats, model, report, schemes
 from tagging.data import SentenceSet, TagSet
@@ -66,17 +65,6 @@ def _training(job: Job, sentences: SentenceSet) -> Training:
 
 def _forward(trained: Model, *_: Any) -> Forward:
     return model.forward_of(trained.config, trained.own)
-
-
-def _mean(trained: Model, source: Source,
-          found: List[Dict[str, np.ndarray]]) -> Dict[str, np.ndarray]:
-    """See `runs.head.Ensemble`: the mean of the probabilities of each word's tags."""
-    probabilities = np.mean([each["probabilities"] for each in found], axis=0)
-    predictions = model.decoded(trained.own, source, probabilities)
-    if trained.own.crf:  # the loss of a whole sequence, from the mean of its probabilities
-        likelihoods = -np.stack([each["loss"] for each in found]).astype(np.float64)
-        predictions["loss"] = np.log(len(found)) - np.logaddexp.reduce(likelihoods)
-    return predictions
 
 
 def _describe(own: Tagger) -> Dict[str, Any]:
@@ -159,6 +147,4 @@ HEAD = Head(
     outputs=_outputs, card=_card, reader=_reader, page=report.page,
     num_outputs=lambda own: len(own.tags.labels),
     # The first is the default of --metric_for_best.
-    metrics=lambda own: ("eval_f1", "eval_precision", "eval_recall", "eval_accuracy"),
-    ensemble=Ensemble(_mean, lambda trained, *_: model.forward_of(
-        trained.config, trained.own, gives_probabilities=True)))
+    metrics=lambda own: ("eval_f1", "eval_precision", "eval_recall", "eval_accuracy"))

@@ -2,19 +2,14 @@
 
 from typing import Dict, NamedTuple, Optional, Tuple
 
-import numpy as np
 import tensorflow.compat.v1 as tf
 
 import modeling
 from encoder import bert
-from engine.data.batches import Source
 from engine.model import Forward, Mode, Outputs
 from tagging import decoding, schemes
 from tagging.data import TagSet
 from tagging.decoding import Scores, Words
-
-_TINY = 1e-30  # the least probability whose logarithm is taken
-_WINDOWS_AT_A_TIME = 1024
 
 
 class Tagger(NamedTuple):
@@ -23,12 +18,11 @@ class Tagger(NamedTuple):
     crf: bool  # trains the scores of transitions, and the likelihood of whole sequences
 
 
-def forward_of(config: modeling.BertConfig, tagger: Tagger, *, gives_probabilities: bool = False) -> Forward:
+def forward_of(config: modeling.BertConfig, tagger: Tagger) -> Forward:
     """The model and its loss. Its features are those of `data.SentenceSet.source`.
 
     Its predictions: "labels", int32 [b, t], the best sequence that the scheme allows, and "loss",
-    float32 [b], the sum of the losses of a window's words. For an ensemble, also "probabilities",
-    float32 [b, t, tags], of each word's tags; with a CRF they are the marginals of its sequences.
+    float32 [b], the sum of the losses of a window's words.
     """
     def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
         words, trained = words_of(config, tagger, features, mode)
@@ -36,36 +30,9 @@ def forward_of(config: modeling.BertConfig, tagger: Tagger, *, gives_probabiliti
         loss = tf.reduce_mean(losses * features["weights"])
         if mode.is_training:
             return Outputs(loss=loss, predictions={})
-        predictions = {"labels": best_labels(tagger, words, trained), "loss": losses}
-        if gives_probabilities:
-            predictions["probabilities"] = (decoding.marginals(words, trained) if trained
-                                            else tf.nn.softmax(words.emissions))
-        return Outputs(loss=loss, predictions=predictions)
+        return Outputs(loss=loss, predictions={
+            "labels": best_labels(tagger, words, trained), "loss": losses})
     return forward
-
-
-def decoded(tagger: Tagger, source: Source, probabilities: np.ndarray) -> Dict[str, np.ndarray]:
-    """The predictions of `forward_of`, from the probabilities of each word's tags.
-
-    Args:
-        source: the n windows.
-        probabilities: float32 [n, t, tags].
-    """
-    emissions = np.log(np.maximum(probabilities, _TINY))
-    parts = [_decoded_part(tagger, source, emissions, indices) for indices in np.array_split(
-        np.arange(len(emissions)), -(-len(emissions) // _WINDOWS_AT_A_TIME))]
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-def _decoded_part(tagger: Tagger, source: Source, emissions: np.ndarray,
-                  indices: np.ndarray) -> Dict[str, np.ndarray]:
-    features = source.fetch(indices, emissions.shape[1])
-    with tf.Graph().as_default(), tf.Session(
-            config=tf.ConfigProto(device_count={"GPU": 0})) as session:
-        words = Words(*map(tf.constant, (
-            emissions[indices], *(features[name] for name in Words._fields[1:]))))
-        return session.run({"labels": best_labels(tagger, words, None), "loss": _losses(
-            words, tf.constant(features["label_ids"]), None)})
 
 
 def words_of(config: modeling.BertConfig, tagger: Tagger, features: Dict[str, tf.Tensor],

@@ -14,12 +14,11 @@ from encoder.model_files import ModelFiles
 from engine import log
 from engine.checkpoints import checkpoints
 from engine.checkpoints.checkpoints import Checkpoint
-from engine.data.batches import Source
 from engine.errors import UserError
 from engine.model import Baseline, Forward, Mode
 from runs import kinds, label_types, model_card, results, sets
 from runs.head import (
-    Card, Encoded, Ensemble, Head, Job, Measured, Model, Predict, Reader, Result, Sets, Training)
+    Card, Encoded, Head, Job, Measured, Model, Predict, Reader, Result, Sets, Training)
 from runs.label_types import Kind
 from runs.rows import Example, Split
 from tasks import metrics, model_folder, report
@@ -158,11 +157,6 @@ def forward_of(model: Model, _: Sequence[TextSet] = (),
 
 def _forward_of(model: Model, kind: Kind) -> Forward:
     return classifier.forward_of(model.config, kind.num_outputs, mean=kind.mean, deviation=kind.deviation)
-
-
-def _mean(model: Model, _: Source, found: List[Dict[str, np.ndarray]]) -> Dict[str, np.ndarray]:
-    """See `runs.head.Ensemble`."""
-    return {"logits": model.own.kind.mean_logits(np.stack([each["logits"] for each in found]))}
 
 
 def _logits(texts: TextSet, predict: Predict) -> np.ndarray:
@@ -321,5 +315,4 @@ HEAD = Head(
     prediction_files=["test_results*.tsv", "predict*.txt"], describe=_describe, open=_open,
     outputs=_outputs, card=card, reader=_reader, page=report.page,
     num_outputs=lambda own: own.kind.num_outputs,
-    metrics=lambda own: [metric.name for metric in own.task.metrics],
-    ensemble=Ensemble(_mean, forward_of))
+    metrics=lambda own: [metric.name for metric in own.task.metrics])

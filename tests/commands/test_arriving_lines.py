@@ -109,7 +109,7 @@ def asked_one_by_one(arguments, lines):
 def test_predict_answers_a_line_before_it_gets_the_next_one(tiny_classifier):
     texts = ["the cat sees a bird", "", "das Öl", "a dog"]
     answers, _ = asked_one_by_one(
-        ["-m", "tasks.predict", f"--output_dir={tiny_classifier}", "--format=jsonl",
+        ["-m", "runs.predict", f"--output_dir={tiny_classifier}", "--format=jsonl",
          "--num_gpus=0"], texts)
     assert [set(answer) for answer in answers] == [{"label", "probabilities"}] * 4
 
@@ -117,7 +117,7 @@ def test_predict_answers_a_line_before_it_gets_the_next_one(tiny_classifier):
 @on_tensorflow_2
 def test_a_worker_for_pairs_lives_on_after_an_odd_line(scorer):
     answers, errors = asked_one_by_one(
-        ["-m", "tasks.predict", f"--output_dir={scorer / 'out'}", "--format=jsonl",
+        ["-m", "runs.predict", f"--output_dir={scorer / 'out'}", "--format=jsonl",
          "--num_gpus=0"], ["no tab", "sees\tthe cat [MASK] .", "sees\tthe cat .", "tree\ta “““““.",
                            "tree\ta ““““."])
     assert ["error" in answer for answer in answers] == [True, False, True, False, False]
@@ -152,7 +152,7 @@ def test_rewrite_goes_on_after_an_odd_row_and_in_a_pool_with_one(scorer, tmp_pat
 @on_tensorflow_2
 def test_input_of_which_no_line_can_be_read_is_an_error(scorer):
     process = processes.run(
-        ["-m", "tasks.predict", f"--output_dir={scorer / 'out'}", "--num_gpus=0"],
+        ["-m", "runs.predict", f"--output_dir={scorer / 'out'}", "--num_gpus=0"],
         input="no tab\nnone either\n")
     assert process.returncode == 2
     assert "error: standard input, line 1: the model takes pairs" in process.stderr

@@ -4,12 +4,9 @@ import difflib
 import importlib
 import os
 import re
-import subprocess
-import sys
 
 import pytest
 
-from conftest import ROOT, on_tensorflow_1
 from engine.cli.command import run
 from scripts.flags_page import commands
 
@@ -59,13 +56,3 @@ def test_help_shows_all_flags_under_topics_that_are_no_names_of_modules(command,
     assert len(topics) == len(set(topics)) and not [
         topic for topic in topics if not re.fullmatch("[A-Z][A-Za-z, ]+", topic)]
     assert [name for name in values if not re.search(rf"^  --(\[no\])?{name}\b", shown, re.MULTILINE)] == []
-
-
-@on_tensorflow_1
-def test_a_command_that_has_moved_still_runs_and_says_its_new_name():
-    explained = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "engine.convert_checkpoint", "--help"], cwd=ROOT,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
-    assert explained.stderr == (
-        "WARNING: python -m engine.convert_checkpoint is now python -m encoder.convert\n")
-    assert explained.returncode == 0 and "--from_huggingface:" in explained.stdout

@@ -3,9 +3,11 @@
 The log's lines are marked where it writes them; a line without a mark is another's.
 """
 
+import json
 import os
 import subprocess
 import sys
+import urllib.request
 
 import pytest
 
@@ -32,7 +34,7 @@ class Folder:
 
     def run(self, module, *more, **flags):
         if not module.startswith(("encoder.", "pretraining.create", "rewriting.create",
-                                  "engine.", "serving.client")):
+                                  "engine.")):
             flags.setdefault("num_cpu_replicas", 2)
         process = processes.run(["-c", RUN_MARKED, module, *arguments(flags), *more],
                                 env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
@@ -79,8 +81,10 @@ def ask_a_service(of: Folder):
     said = process.stderr.readline()
     while said and " at http://" not in said.splitlines()[-1]:
         said += process.stderr.readline()
-    of.run("serving.client", url=said.split(" at ")[-1].strip(), input_file=of.folder / "lines.txt",
-           output_file=of.folder / "asked.jsonl")
+    with urllib.request.urlopen(urllib.request.Request(
+            said.split(" at ")[-1].strip() + "/predict", json.dumps({"inputs": "the cat"}).encode(),
+            {"Content-Type": "application/json"})) as answer:
+        assert answer.status == 200
     process.terminate()
     of.noise["serving.run"] = noise(said + process.communicate()[1])
 

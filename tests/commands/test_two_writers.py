@@ -1,6 +1,5 @@
 """Two processes on one output: one of them writes it, and the other is refused while it does."""
 
-import json
 import os
 import shutil
 import signal
@@ -13,7 +12,7 @@ from commands import arguments
 from conftest import VOCAB, on_tensorflow_1, on_tensorflow_2, sentences, write_cola
 from masked_lm import write_tiny_masked_lm
 from rewriting_files import made_up_texts
-from services import RELEASE, Service, toy_models
+from services import RELEASE, toy_models
 
 CLASSIFIER = os.path.join(RELEASE, "classifier")
 
@@ -40,13 +39,6 @@ def vectors(tiny_model, tmp_path_factory):
     return toy_models(tmp_path_factory.mktemp("models"), tiny_model)["vectors"]
 
 
-@pytest.fixture(scope="module")
-def service():
-    service = Service({"classifier": CLASSIFIER})
-    yield service
-    service.kill()
-
-
 # Each is a command, and the files that it writes, the one that takes longest at the end.
 
 
@@ -54,12 +46,6 @@ def predictions(get, folder):
     return ["-m", "runs.predict", *arguments(dict(
         output_dir=CLASSIFIER, input_file=get("inputs") / "texts.txt", header=False, shard="0/2",
         output_file=folder / "out.tsv", num_cpu_replicas=1))], ["out-00000-of-00002.tsv"]
-
-
-def answers(get, folder):
-    return ["-m", "serving.client", *arguments(dict(
-        url=f"http://127.0.0.1:{get('service').port}", input_file=get("inputs") / "texts.txt",
-        header=False, output_file=folder / "out.jsonl"))], ["out.jsonl"]
 
 
 def features(get, folder):
@@ -108,19 +94,12 @@ def slots(get, folder):
 
 WRITERS = [pytest.param(writer, marks=on_tensorflow_1 if number % 2 else on_tensorflow_2, id=writer.__name__)
            for number, writer in enumerate((
-               predictions, answers, features, scores, variants, rewrites, index, examples, slots))]
+               predictions, features, scores, variants, rewrites, index, examples, slots))]
 
 
 def start(command):
     return processes.start(command, stdin=open(os.devnull),
                            env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
-
-
-def content(folder, names, writer):
-    found = [(folder / name).read_bytes() for name in names]
-    if writer is answers:  # a service's batches, and so the last digits, depend on when requests arrive
-        return [[score["label"] for score in json.loads(line)] for line in found[0].splitlines()]
-    return found
 
 
 @pytest.mark.parametrize("writer", WRITERS)
@@ -147,7 +126,7 @@ def test_of_two_commands_one_writes_and_the_output_is_that_of_one_alone(writer, 
         said = first.communicate()[1]
         assert first.returncode == 0 or name == "together" and second.returncode == 0 and (
             "is being written by process" in said.splitlines()[-1]), said
-        found[name] = content(tmp_path / name, names, writer)
+        found[name] = [(tmp_path / name / each).read_bytes() for each in names]
         assert not [path for path in (tmp_path / name).iterdir() if path.suffix in (".lock", ".part")]
     assert found["apart"] == found["together"] == found["alone"] and all(found["alone"])
 

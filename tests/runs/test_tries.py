@@ -1,6 +1,5 @@
 """Several tries in one command: each as by itself, the best is kept, an interrupted search goes on."""
 
-import itertools
 import json
 import os
 import shutil
@@ -11,15 +10,10 @@ import pytest
 
 import toy_runs
 from commands import ends_with_error, run_here
-from conftest import (
-    checkpoint_values, cpu_devices, on_tensorflow_1, on_tensorflow_2, write_cola)
+from conftest import checkpoint_values, on_tensorflow_1, on_tensorflow_2, write_cola
 from engine.checkpoints import checkpoints
-from engine.inference import Predictor
 from pages import Page
-from runs import ensemble, kinds, predict
-from runs.label_types import MultiLabel, Regression, SingleLabel
-from runs.rows import Example
-from tagging import schemes
+from runs.text_predictor import TextPredictor
 from trainings import crash_after
 
 RATES, SEEDS = ("0.001", "0.01"), ("3", "5")
@@ -103,17 +97,21 @@ def test_a_smaller_search_trains_its_best_again_if_its_weights_are_gone(
     out, best = tmp_path / "out", best_of(searched)
     shutil.copytree(str(searched), str(out))
     other = next(name for name in NAMES if name != best)
+    (out / "ensemble.json").write_text(json.dumps({"members": NAMES}))  # as of version 1.0.0
+    predictor = TextPredictor(str(out), num_cpu_replicas=1)
+    assert "ensemble.json names several tries, and the best alone predicts" in capsys.readouterr().err
+    assert predictor(["the cat"]) == TextPredictor(str(searched), num_cpu_replicas=1)(["the cat"])
     rate, seed = other[len("lr-"):].split("_seed-")
     capsys.readouterr()
     run_here(dict(flags, output_dir=out, seeds=seed, learning_rates=rate))
-    assert "it is trained again" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "it is trained again" in said and "ensemble.json" not in said
     assert results_of(out)["eval_loss"] == results_of(searched / "tries" / other)["eval_loss"]
 
 
 @on_tensorflow_2
-@pytest.mark.parametrize("joint", (None, True))
-def test_an_interrupted_search_ends_like_an_undisturbed_one(joint, flags, tmp_path, capsys):
-    flags = dict(flags, learning_rates=RATES[0], do_predict=None, ensemble=joint)
+def test_an_interrupted_search_ends_like_an_undisturbed_one(flags, tmp_path, capsys):
+    flags = dict(flags, learning_rates=RATES[0], do_predict=None)
     run_here(dict(flags, output_dir=tmp_path / "whole"))
     with crash_after(3):
         run_here(dict(flags, output_dir=tmp_path / "out"))
@@ -134,7 +132,6 @@ def test_an_interrupted_search_ends_like_an_undisturbed_one(joint, flags, tmp_pa
     (dict(seeds="1,1"), ("--seeds=1,1", "different")),
     (dict(seeds="-1"), ("between 0 and 2147483647",)),
     (dict(seeds=None, num_seeds=0), ("--num_seeds=0",)),
-    (dict(seeds=None, learning_rates=None, ensemble=True), ("--ensemble needs several tries",)),
     (dict(learning_rates="0.1,nan"), ("--learning_rates=0.1,nan", "greater than 0")),
     (dict(learning_rates=""), ("--learning_rates=",))))
 def test_flags_that_make_no_search_are_refused(changes, parts, flags, tmp_path, capsys):
@@ -159,112 +156,3 @@ def test_other_commands_search_too(run, metric, tiny_model, tmp_path):
     found = results_of(tmp_path / run)
     assert [row["try"] for row in found["tries"]] == ["lr-0.001_seed-42", "lr-0.001_seed-43"]
     assert found[metric] == found[f"{metric}_best"] >= found[f"{metric}_mean"]
-
-
-@on_tensorflow_2
-@pytest.mark.parametrize("kind", (SingleLabel("abc"), MultiLabel("abc", ","), Regression()))
-def test_the_scores_of_an_ensemble_are_the_mean_of_its_models_scores(kind):
-    logits = 10 * np.random.RandomState(1).randn(4, 6, kind.num_outputs).astype(np.float32)
-    logits[:, 0] = [[800.0], [-800.0], [800.0], [0.0]]
-    np.testing.assert_allclose(kind.scores(kind.mean_logits(logits)),
-                               np.mean([kind.scores(each) for each in logits], axis=0), rtol=1e-5)
-    np.testing.assert_allclose(kind.mean_logits(logits[:1]), logits[0], rtol=1e-5)
-
-
-def _softmax(logits):
-    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return powers / powers.sum(axis=-1, keepdims=True)
-
-
-def _check_classes(found, mean, lengths, folder):
-    np.testing.assert_allclose(
-        _softmax(mean["logits"]), np.mean([_softmax(each["logits"]) for each in found], axis=0),
-        rtol=1e-4)
-
-
-def _check_answers(found, mean, lengths, folder):
-    for name in ("start_logits", "end_logits"):
-        for row, length in enumerate(lengths):
-            rows = [each[name][row, :length].astype(np.float64) for each in found]
-            expected = np.log(np.mean([_softmax(each) for each in rows], axis=0)) + np.mean(
-                [np.log(np.exp(each).sum()) for each in rows])
-            np.testing.assert_allclose(mean[name][row, :length], expected, atol=1e-4)
-
-
-def _check_tags(found, mean, lengths, folder):
-    tags = kinds.head_of(kinds.TAGS).open(
-        kinds.open_reader(str(folder))[0]).own.tags
-    allowed = schemes.transitions(tags.labels, tags.scheme)
-    for row, num_words in enumerate((3, 4)):
-        logs = np.log(np.mean([each["probabilities"][row, :num_words] for each in found], axis=0))
-        assert np.exp(logs).sum(axis=-1) == pytest.approx(1.0, rel=1e-4)
-        best = max((path for path in itertools.product(range(len(tags.labels)), repeat=num_words)
-                    if allowed.first[path[0]] and allowed.last[path[-1]]
-                    and all(allowed.pairs[pair] for pair in zip(path, path[1:]))),
-                   key=lambda path: sum(logs[range(num_words), path]))
-        assert mean["labels"][row, :num_words].tolist() == list(best)
-
-
-# A toy run, its metric, and what checks the mean by hand. The texts have three and four words.
-ENSEMBLES = (
-    pytest.param("run_classifier", "eval_loss", _check_classes, marks=on_tensorflow_1),
-    pytest.param("run_squad", "f1", _check_answers, marks=on_tensorflow_1),
-    pytest.param("tagging.run", "eval_loss", _check_tags, marks=on_tensorflow_2),
-    pytest.param("tagging.run --crf", "eval_f1", _check_tags, marks=on_tensorflow_2))
-
-
-@pytest.mark.parametrize("run, metric, check", ENSEMBLES)
-def test_an_ensemble_predicts_with_the_mean_of_all_tries(
-        run, metric, check, tiny_model, tmp_path, capsys, monkeypatch):
-    monkeypatch.setitem(toy_runs.RUNS, "tagging.run", toy_runs.RUNS["tagging.run --crf"])
-    toy_runs.train(run, tmp_path, tiny_model, do_eval=True, do_predict=True, num_seeds=2,
-                   num_train_epochs=0.5, ensemble=True)
-    out, command = tmp_path / run, toy_runs.module_of(run)
-    results = results_of(out)
-    tries = [out / "tries" / row["try"] for row in results["tries"]]
-    assert results["ensemble_size"] == len(ensemble.members(str(out))) == 2
-    _, reader = kinds.open_reader(str(out))
-    second = ("a dog saw the cat", "the old dog") if reader.takes_pairs else (None, None)
-    some = reader.encode([Example(text, other, None) for text, other in zip(
-        ("the old cat", "the cat saw dogs"), second)])
-    with Predictor(reader.forward, cpu_devices(1)) as predictor:
-        models = [(predictor, checkpoints.open_checkpoint(str(folder))) for folder in tries]
-        found = [ensemble.predict([model], None, some.source, 8, abs) for model in models]
-        mean = ensemble.predict(models, reader.mean, some.source, 8, abs)
-    check(found, mean, some.source.lengths, out)
-
-    # A later command has the same scores; an export says that it is of one model.
-    flags = dict(toy_runs.flags_of(run, tmp_path, tiny_model), do_train=None, do_eval=True)
-    capsys.readouterr()
-    run_here(dict(flags, do_export=True), command)
-    assert "not the ensemble" in capsys.readouterr().err
-    later = results_of(out)
-    assert later[metric] == results[metric] and later["ensemble_size"] == 2
-    texts, file = tmp_path / "texts.tsv", tmp_path / "found.tsv"
-    texts.write_text("text\tpair\nthe old cat\ta dog saw the cat\nthe cat saw dogs\tthe old dog\n")
-    run_here(dict(output_dir=out, input_file=texts, output_file=file, text_column="text",
-                  text_pair_column="pair" if reader.takes_pairs else None), predict)
-    for line, (fields, _) in zip(file.read_text().splitlines()[1:], some.decode(mean)):
-        label, *numbers = line.split("\t")
-        assert label == fields[0]
-        assert [*map(float, numbers)] == pytest.approx([*map(float, fields[1:])], rel=1e-4)
-
-
-@on_tensorflow_2
-def test_an_ensemble_of_a_finished_search_trains_its_worse_tries_again(
-        flags, searched, tmp_path, capsys):
-    out, again = tmp_path / "out", len(NAMES) - 1
-    shutil.copytree(str(searched), str(out))
-    capsys.readouterr()
-    run_here(dict(flags, output_dir=out, ensemble=True))
-    assert capsys.readouterr().err.count("it is trained again") == again
-    probabilities = [np.loadtxt(str(out / "test_results.tsv"))]
-    found, before = results_of(out), results_of(searched)
-    assert found["tries"] == before["tries"]
-    for name in NAMES:
-        run_here(dict(flags, output_dir=out / "tries" / name, seeds=None, learning_rates=None,
-                      do_train=None, do_eval=None, metric_for_best=None, eval_every_steps=None))
-        probabilities.append(np.loadtxt(str(out / "tries" / name / "test_results.tsv")))
-    np.testing.assert_allclose(probabilities[0], np.mean(probabilities[1:], axis=0), rtol=1e-5)
-    run_here(dict(flags, output_dir=out))
-    assert results_of(out) == before and not ensemble.members(str(out))

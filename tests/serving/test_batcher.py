@@ -39,7 +39,7 @@ class Sessions:
         assert self.go.wait(SOON)
         if (ids == BAD).any():
             raise ValueError("a bad token")
-        return [{"sum": ids.sum(axis=1), "ids": ids}]
+        return {"sum": ids.sum(axis=1), "ids": ids}
 
 
 def batcher_of(sessions, count=1, max_batch_tokens=64, max_queued_tokens=10000):
@@ -51,8 +51,7 @@ def submit(some, *rows, seconds=SOON):
 
 
 def sums(future):
-    found, = Deadline(SOON).wait(future)
-    return found["sum"].tolist()
+    return Deadline(SOON).wait(future)["sum"].tolist()
 
 
 def busy(some, sessions):
@@ -86,7 +85,7 @@ def test_each_request_gets_its_own_records_in_order_whatever_shares_a_batch():
 
 def test_rows_of_several_lengths_are_padded_with_zeros_to_the_longest():
     some = batcher_of(Sessions())
-    found, = Deadline(SOON).wait(submit(some, [1] * 3, [2] * 20))
+    found = Deadline(SOON).wait(submit(some, [1] * 3, [2] * 20))
     assert found["ids"].tolist() == [[1] * 3 + [0] * 21, [2] * 20 + [0] * 4]
     some.close()
 

@@ -1,22 +1,19 @@
 """A served model of each kind, asked by many callers at a time, beside `TextPredictor`."""
 
-import os
-import shutil
 import threading
 
 import numpy as np
 import pytest
 from absl import flags
 
-from conftest import checkpoint_values, on_tensorflow_2, sentences
-from engine.checkpoints import checkpoints
+from conftest import on_tensorflow_2, sentences
 from engine.cli import device_flags
 from engine.errors import UserError
-from runs import ensemble, kinds
+from runs import kinds
 from runs.rows import Example
 from runs.text_predictor import TextPredictor
 from serving import model, session
-from serving.model import Deadline, ServedModel, TooLong
+from serving.model import Deadline, TooLong, open_newest
 from services import toy_models
 
 SECONDS = 60.0
@@ -31,7 +28,7 @@ def values_of(**options):
 
 def serve(folder, **options):
     values = values_of(**options)
-    return ServedModel("toy", str(folder), values, device_flags.find_devices(values, training=False))
+    return open_newest("toy", str(folder), values, device_flags.find_devices(values, training=False))
 
 
 def answer(served, examples, truncate=True):
@@ -84,9 +81,9 @@ def test_each_kind_answers_many_callers_as_the_predictor_does(toys, kind, engine
                 serve(toys[kind], engine=engine)
             return
     served, predictor = serve(toys[kind], engine=engine), TextPredictor(toys[kind], num_cpu_replicas=1)
-    texts = texts_of(served.current.reader.takes_pairs)
+    texts = texts_of(served.reader.takes_pairs)
     assert_close(entries(ask_at_a_time(served, texts)), predictor(texts))
-    if served.current.reader.takes_pairs is None:
+    if served.reader.takes_pairs is None:
         pairs = texts_of(True)
         assert_close(entries(answer(served, examples_of(pairs))), predictor(pairs))
     served.close()
@@ -103,25 +100,6 @@ def test_there_is_a_toy_of_every_kind(toys):
     assert set(toys) == set(KINDS)
     found = {kinds.open_reader(folder)[0].description()["kind"] for folder in toys.values()}
     assert found == set(kinds._MODULES)
-
-
-def test_an_ensemble_answers_with_the_mean_of_its_models(toys, tmp_path):
-    shutil.copytree(toys["classifier"], str(tmp_path / "out"))
-    prefix = checkpoints.open_checkpoint(toys["classifier"]).path
-    for name, bias in (("first", 0.3), ("second", -0.1)):
-        os.makedirs(str(tmp_path / "out" / ensemble.TRIES / name))
-        checkpoints.write_checkpoint(
-            str(tmp_path / "out" / ensemble.TRIES / name / "model.ckpt"),
-            {**checkpoint_values(prefix), "output_bias": np.array([0, bias], np.float32)})
-    texts = sentences(40)
-    alone = TextPredictor(str(tmp_path / "out"), num_cpu_replicas=1)(texts)
-    ensemble.write(str(tmp_path / "out"), ["first", "second"])
-    served, together = serve(tmp_path / "out"), TextPredictor(str(tmp_path / "out"), num_cpu_replicas=1)
-    found = entries(ask_at_a_time(served, texts))
-    assert_close(found, together(texts))
-    with pytest.raises(AssertionError):
-        assert_close(found, alone)
-    served.close()
 
 
 @on_tensorflow_2
@@ -165,8 +143,7 @@ def test_a_text_that_is_too_long_is_named_unless_it_may_be_cut(tiny_classifier):
         answer(served, examples, truncate=False)
     assert (caught.value.index, caught.value.tokens, caught.value.limit) == (2, 32, 24)
     assert len(answer(served, examples)) == 3 and answer(served, []) == []
-    assert served.current.count_tokens(examples) == 4 + 4 + 24
-    current = served.current
-    assert (current.max_seq_length, current.number, current.card) == (24, "", "")
-    assert current.reader.columns == ["label", "0", "1"] and current.description["kind"] == "classes"
+    assert served.count_tokens(examples) == 4 + 4 + 24
+    assert (served.max_seq_length, served.card) == (24, "")
+    assert served.reader.columns == ["label", "0", "1"] and served.description["kind"] == "classes"
     served.close()

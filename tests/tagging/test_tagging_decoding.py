@@ -90,15 +90,3 @@ def test_the_likelihood_and_its_gradients_are_those_of_the_sum_over_all_sequence
         slope = (expected(ahead) - expected(behind)).sum() / 2e-5
         assert (gradient * direction).sum() == pytest.approx(slope, abs=1e-4)
     assert not gradients[0][1, 1:].any()  # words that are not there
-
-
-def test_the_marginals_are_those_of_all_sequences(problem):
-    emissions, _, trained = problem
-    with plain_session() as session:
-        words = words_of(emissions)
-        found = session.run(decoding.marginals(words, Scores(*map(tf.constant, trained))))
-    for window, count in enumerate(NUM_WORDS):
-        expected = np.zeros((5, len(LABELS)))
-        for one in sequences(window):
-            expected[range(count), one] += np.exp(score_of(one, window, emissions, trained))
-        np.testing.assert_allclose(found[window], expected / expected[0].sum(), atol=1e-5)

@@ -122,7 +122,7 @@ def test_the_frozen_graph_has_them_too(exported):
         np.testing.assert_allclose(frozen[name], value, atol=1e-6)
 
 
-def test_tasks_predict_scores_with_an_export_as_with_the_training_s_directory(
+def test_runs_predict_scores_with_an_export_as_with_the_training_s_directory(
         exported, tmp_path):
     alone = tmp_path / "taken away"
     shutil.copytree(str(exported / "export"), str(alone))
