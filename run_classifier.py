@@ -7,12 +7,14 @@ from typing import Optional
 
 from absl import flags
 
+from encoder import model_flags
 from encoder.long_texts import LongTexts
 from engine.cli import command, tpu_flags
 from engine.errors import UserError
 from runs import command as runs, kinds, sets
 from runs.tries import TrySettings
-from tasks import head, model_folder, task_flags
+from tasks import capability, model_folder, task_flags
+from tasks.capability import Classifier
 from tasks.google_interface import (  # noqa: F401 (for programs that import them from here)
     ColaProcessor, InputFeatures, MnliProcessor, MrpcProcessor, PaddingInputExample, XnliProcessor,
     convert_examples_to_features, convert_single_example, create_model,
@@ -38,7 +40,7 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_bool("do_eval", False, "Evaluate on the dev set.", flag_values=values)
     flags.DEFINE_bool("do_predict", False, "Predict the labels of the test set.",
                       flag_values=values)
-    head.define_flags(values)
+    capability.define_flags(values)
     runs.define_flags(values, LongTexts, TrySettings)
     tpu_flags.define(values)
     return values
@@ -46,7 +48,8 @@ def define_flags() -> flags.FlagValues:
 
 def main(values: flags.FlagValues) -> None:
     """Trains, evaluates, predicts and exports, as the flags ask."""
-    runs.run(values, head.HEAD, _classification)
+    runs.run(values, Classifier, lambda values: Classifier(
+        _classification(values), *model_flags.load_model(values)))
 
 
 def _classification(values: flags.FlagValues) -> Classification:

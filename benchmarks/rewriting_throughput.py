@@ -29,8 +29,7 @@ from engine.devices import devices
 from engine.inference import Predictor
 from engine.model import INFERENCE
 from rewriting import data, rewriter, texts
-from runs.head import Model
-from tasks import head, model_folder
+from rewriting.scorer import PhraseScorer
 
 MAX_SEQ_LENGTH = 128
 NUM_SLOW_PAIRS = 100
@@ -54,20 +53,20 @@ def train_one_step(model: str, texts_file: str, work_dir: str) -> None:
         f"--max_seq_length={MAX_SEQ_LENGTH}")
 
 
-def rewriter_of(model: Model, phrases: rewriter.Pool) -> rewriter.Rewriter:
+def rewriter_of(model: PhraseScorer, phrases: rewriter.Pool) -> rewriter.Rewriter:
     return rewriter.Rewriter(model.encoding, phrases, num_candidates=50, top_k=5)
 
 
 class OneAtATime:
     """The peer."""
 
-    def __init__(self, model: Model, checkpoint_path: str):
+    def __init__(self, model: PhraseScorer, checkpoint_path: str):
         self._tokenizer = tokenization.FullTokenizer(model.encoding.vocab_file)
         graph = tf.Graph()
         with graph.as_default():
             self._inputs = {name: tf.placeholder(tf.int32, [None, MAX_SEQ_LENGTH])
                             for name in ("input_ids", "input_mask", "segment_ids")}
-            self._logits = head.forward_of(model)(
+            self._logits = model.forward()(
                 self._inputs, INFERENCE).predictions["logits"]
             self._session = tf.Session(graph=graph)
             tf.train.Saver().restore(self._session, checkpoint_path)
@@ -90,7 +89,8 @@ _peer: List[OneAtATime] = []
 
 
 def make_peer(output_dir: str) -> None:
-    _peer.append(OneAtATime(model_folder.load(output_dir), model_files.open_model(output_dir, "--output_dir").checkpoint.path))
+    trained = model_files.open_model(output_dir, "--output_dir")
+    _peer.append(OneAtATime(PhraseScorer.open(trained), trained.checkpoint.path))
 
 
 def their_rate(pairs: List[Tuple[str, str, str]]) -> float:
@@ -102,7 +102,8 @@ def their_rate(pairs: List[Tuple[str, str, str]]) -> float:
 
 def compare(args, work_dir: str) -> None:
     train_one_step(args.model, args.texts, work_dir)
-    model, checkpoint = model_folder.load(f"{work_dir}/out"), model_files.open_model(f"{work_dir}/out", "--output_dir").checkpoint
+    trained = model_files.open_model(f"{work_dir}/out", "--output_dir")
+    model, checkpoint = PhraseScorer.open(trained), trained.checkpoint
     phrases = rewriter.load_pool(f"{work_dir}/slots/pool.txt", model.encoding, work_dir)
     ours = rewriter_of(model, phrases)
     lines = list(itertools.islice(texts.read_texts(args.texts, "--texts"), args.num_texts))
@@ -114,7 +115,7 @@ def compare(args, work_dir: str) -> None:
     rates: List[float] = []
     peers: List[float] = []
     with report.peers_process(make_peer, f"{work_dir}/out") as process, Predictor(
-            head.forward_of(model),
+            model.forward(),
             devices.find_devices(num_gpus=0, training=False)) as predictor:
         predictor.restore(checkpoint)
 
@@ -150,7 +151,7 @@ def search(args) -> dict:
     """Prepares a pool and finds the candidates of some texts; its memory and times."""
     memory = AnonymousMemory()
     memory.start()
-    model = model_folder.load(f"{args.work_dir}/out")
+    model = PhraseScorer.open(model_files.open_model(f"{args.work_dir}/out", "--output_dir"))
     start = time.time()
     ours = rewriter_of(model, rewriter.load_pool(args.pool_file, model.encoding, args.work_dir))
     prepared = time.time() - start

@@ -5,7 +5,7 @@ learns the teacher's attention, states and embeddings, then its logits. Before t
 from a pretrained teacher on any text (general distillation).
 """
 
-from typing import Any, Iterable, Tuple
+from typing import Iterable, Tuple
 
 from absl import flags
 
@@ -13,7 +13,7 @@ from distillation import student as students, teacher as teachers
 from distillation.student import Student
 from distillation.teacher import Teacher
 from distillation.training import (
-    GENERAL, GENERAL_HEAD, INTERMEDIATE, PREDICTION, Distillation, DistillationSettings)
+    GENERAL, INTERMEDIATE, PREDICTION, Distillation, DistillationSettings, GeneralStudent)
 from encoder import pretraining_tfrecords
 from encoder.encoding import Encoding
 from engine import log, settings
@@ -22,8 +22,9 @@ from engine.errors import UserError
 from engine.inference import PredictionSettings
 from engine.training.settings import EpochSchedule, define_run_flags, run_settings
 from runs import command as runs, export, kinds, sets
-from runs.head import Head, Job, Model, Sets
-from tasks import head, model_folder, task_flags, user_files
+from runs.capability import Capability, Job, Sets
+from tasks import model_folder, task_flags, user_files
+from tasks.capability import Classifier
 from tasks.model_folder import Classification
 from tasks.table import TASKS
 
@@ -95,11 +96,11 @@ def main(values: flags.FlagValues) -> None:
     """Trains, evaluates and exports the student, as the flags ask."""
     if values.do_train or values.do_eval or not values.do_export:
         _check_flags(values)
-    export.check_flags(values, head.HEAD)
+    export.check_flags(values, Classifier)
     if values.do_train or values.do_eval:
         runs.carry_out(*(_general(values) if values.stage == GENERAL else _with_task(values)))
     if values.do_export:
-        export.write(values.output_dir, head.HEAD, values.export_frozen_graph,
+        export.write(values.output_dir, Classifier, values.export_frozen_graph,
                      values.export_version)
 
 
@@ -133,7 +134,7 @@ def _general(values: flags.FlagValues) -> Tuple[Job, Sets]:
             "is for a task, and --stage=general has none: its texts are in --input_file")
     directory, patterns = (settings.required(values, name) for name in ("teacher", "input_file"))
     teacher = teachers.load_encoder(directory, values.max_seq_length or _LONGEST_PAIR)
-    job, distillation = _job(values, teacher, GENERAL_HEAD, None, _LONGEST_PAIR)
+    job, distillation = _job(values, teacher, GeneralStudent(teacher.config, teacher.encoding), _LONGEST_PAIR)
     # Any number of masked tokens will do, as they are restored.
     length = job.model.encoding.max_seq_length
     sizes = pretraining_tfrecords.Sizes(length, max_predictions_per_seq=length,
@@ -146,7 +147,7 @@ def _general(values: flags.FlagValues) -> Tuple[Job, Sets]:
 def _with_task(values: flags.FlagValues) -> Tuple[Job, Sets]:
     """A student that learns a task, and its sets."""
     teacher = teachers.load(settings.required(values, "teacher"))
-    own, its_command = teacher.own, kinds.COMMANDS.get(teacher.kind)
+    model, its_command = teacher.model, kinds.COMMANDS.get(teacher.kind)
     if teacher.outputs == "vectors":
         _refuse(values, _OF_LABELS, "is for a teacher with labels, and --teacher="
                 f"{values.teacher} gives vectors of the texts of --train_file")
@@ -154,43 +155,45 @@ def _with_task(values: flags.FlagValues) -> Tuple[Job, Sets]:
         _refuse(values, _OF_A_CLASSIFIER, f"is for a classifier of texts: use {its_command} --do_eval "
                 f"or --do_export for the student, as for its teacher, --teacher={values.teacher}")
     else:
-        own = _with_task_of(values, own)
+        model = model.replaced(classification=_with_task_of(values, model.classification))
     longest = teacher.encoding.max_seq_length
-    if _task_name(own) in TASKS:
-        longest = _LONGEST_PAIR if own.takes_pairs else _LONGEST_TEXT
-    job, distillation = _job(values, teacher, teacher.head, own, longest)
+    if _task_name(model) in TASKS:
+        longest = _LONGEST_PAIR if model.classification.takes_pairs else _LONGEST_TEXT
+    job, distillation = _job(values, teacher, model, longest)
     if values.stage == PREDICTION:
         runs.check_start(job, is_training=values.do_train)
-    return job, job.head.load(job, values, distillation.training)
+    return job, job.model.load(job, values, distillation.training)
 
 
-def _job(values: flags.FlagValues, teacher: Teacher, its_head: Head,
-         own: Any, longest: int) -> Tuple[Job, Distillation]:
+def _job(values: flags.FlagValues, teacher: Teacher, model: Capability, longest: int
+         ) -> Tuple[Job, Distillation]:
     """Checks the flags of all stages; makes the output directory only if they are correct.
 
     Args:
+        model: what the student becomes, still with the teacher's encoder.
         longest: the default of --max_seq_length.
     """
     if values.num_train_epochs is None:
         values.num_train_epochs = (
-            _EPOCHS.get(_task_name(own), 20) if values.stage == INTERMEDIATE else 3)
+            _EPOCHS.get(_task_name(model), 20) if values.stage == INTERMEDIATE else 3)
     if values.learning_rate is None:
         values.learning_rate = 3e-5 if values.stage == PREDICTION else 5e-5
     # Sets the flags of a resumed run to the values that it recorded.
     devices = device_flags.find_devices(values, training=values.do_train)
     learned = settings.from_flags(values, DistillationSettings)
     student = _student(values, teacher, learned)
-    model = Model(own, student.config, _encoding(values, teacher, student, longest))
+    model = model.replaced(config=student.config,
+                           encoding=_encoding(values, teacher, student, longest))
     run = run_settings(values, devices, student.config.num_hidden_layers, EpochSchedule,
-                       its_head.metrics(own))._replace(
+                       model.metrics())._replace(
         command_settings=learned, init_checkpoint=student.checkpoint)
     batch_size = settings.from_flags(values, PredictionSettings).predict_batch_size
-    return Job(its_head, model, devices, run), Distillation(teacher, learned, batch_size)
+    return Job(model, devices, run), Distillation(teacher, learned, batch_size)
 
 
-def _task_name(own: Any) -> str:
+def _task_name(model: Capability) -> str:
     """The name of the task; "" without labels."""
-    return getattr(own, "task_name", "")
+    return model.classification.task_name if isinstance(model, Classifier) else ""
 
 
 def _with_task_of(values: flags.FlagValues, taught: Classification) -> Classification:

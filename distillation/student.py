@@ -101,7 +101,7 @@ def initial_values(student: modeling.BertConfig, teacher: Teacher, *,
         with_head: whether to include the classification layer, if the teacher has one.
     """
     layers = learned_layers(student, teacher.config)
-    outputs = teacher.head.num_outputs(teacher.own) if with_head else None
+    outputs = teacher.model.num_outputs() if with_head else None
     if student.hidden_size != teacher.config.hidden_size:
         return None
     table = variables.correspondence(student.to_dict(), outputs)

@@ -3,7 +3,7 @@
 It is run without dropout and never trained.
 """
 
-from typing import Any, Dict, Iterator, NamedTuple, Optional
+from typing import Dict, Iterator, NamedTuple, Optional
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -19,7 +19,7 @@ from engine.disk import files
 from engine.inference import Predictor
 from engine.progress import Counter
 from runs import kinds
-from runs.head import Head, Model
+from runs.capability import Capability
 
 SCOPE = "teacher"  # of the teacher's variables in the student's graph
 
@@ -31,8 +31,7 @@ class Teacher(NamedTuple):
     config: modeling.BertConfig
     checkpoint: checkpoints.Checkpoint
     encoding: Encoding
-    own: Any = None  # see `runs.head.Model`
-    head: Optional[Head] = None  # None of an encoder
+    model: Optional[Capability] = None  # None of an encoder
     kind: str = ""  # of the model, see `runs.kinds`
 
     @property
@@ -57,9 +56,8 @@ def load(directory: str) -> Teacher:
     if not description or description["kind"] != label_config.SIMILARITY:
         trained = model_files.open_model(directory, "--teacher", model_files.LABELS)
     kind = trained.description()["kind"]
-    head = kinds.head_of(kind)
-    own, config, encoding = head.open(trained)
-    return Teacher(config, trained.checkpoint, encoding, own, head, kind)
+    model = kinds.class_of(kind).open(trained)
+    return Teacher(model.config, trained.checkpoint, model.encoding, model, kind)
 
 
 def load_encoder(directory: str, max_seq_length: int) -> Teacher:
@@ -89,7 +87,7 @@ def with_outputs(teacher: Teacher, source: Source, inputs: Source, content: str,
     outputs = store.open_or_build(
         store_dir, "teacher-outputs",
         {"texts": content, "teacher": teacher.digest, "config": teacher.config.to_dict(),
-         **(teacher.head.describe(teacher.own) if name == "vectors" else {}),
+         **(teacher.model.describe() if name == "vectors" else {}),
          **({} if devices.dtype == tf.float32 else {"type": devices.dtype.name}),
          **({} if len(used) == len(inputs.lengths) else {"used": files.hash_of(used.tobytes())})},
         {name: store.Column("float32", ragged=True)},
@@ -109,8 +107,7 @@ def with_outputs(teacher: Teacher, source: Source, inputs: Source, content: str,
 def _outputs(teacher: Teacher, inputs: Source, devices: Devices,
              per_replica_batch_size: Optional[int]) -> Iterator[store.Chunk]:
     name, total = teacher.outputs, len(inputs.lengths)
-    forward = teacher.head.forward(Model(teacher.own, teacher.config, teacher.encoding))
-    with Predictor(forward, devices) as predictor, \
+    with Predictor(teacher.model.forward(), devices) as predictor, \
             Counter(f"Computing the teacher's {name}", unit="examples", total=total) as counter:
         predictor.restore(teacher.checkpoint)
         for start in range(0, total, _CHUNK_EXAMPLES):

@@ -15,8 +15,8 @@ from engine.data.plan import TrainingPlan
 from engine.disk import files
 from engine.settings import setting
 from modeling import BertConfig
-from runs.head import Job, Model, Training
-from tasks import head
+from runs.capability import Capability, Job, Training
+from tasks.capability import training_of
 from tasks.data import TrainingSet
 
 GENERAL, INTERMEDIATE, PREDICTION = STAGES = ("general", "intermediate", "prediction")
@@ -59,7 +59,7 @@ class Distillation(NamedTuple):
         """The training of the student in a stage with a task.
 
         Args:
-            examples: a set of the capability whose head the teacher has.
+            examples: a set of the teacher's kind.
         """
         if self.teacher.outputs == "vectors":
             return self._of_vectors(job, examples)
@@ -73,7 +73,7 @@ class Distillation(NamedTuple):
         if self.settings.stage == INTERMEDIATE:
             return plain._replace(**self._learning_states(job.model.config))
         return plain._replace(
-            forward=model.similarity(job.head.forward(job.model)),
+            forward=model.similarity(job.model.forward()),
             make_source=lambda: self._with_outputs(job, source, source, texts),
             facts=self.facts())
 
@@ -90,7 +90,7 @@ class Distillation(NamedTuple):
 
     def _of_labels(self, job: Job, examples: TrainingSet) -> Training:
         # A stage's loss is not that of the labels, so their baseline does not apply.
-        of_labels = head.training_of(job, examples)._replace(baseline=None)
+        of_labels = training_of(job, examples)._replace(baseline=None)
         settings = self.settings
         if settings.stage == INTERMEDIATE:
             return of_labels._replace(
@@ -98,7 +98,7 @@ class Distillation(NamedTuple):
                 **self._learning_states(job.model.config))
         return of_labels._replace(
             forward=model.prediction(
-                of_labels.forward, job.model.own.kind, temperature=settings.temperature,
+                of_labels.forward, job.model.kind, temperature=settings.temperature,
                 label_weight=settings.label_weight, loss_unit=of_labels.loss_unit),
             make_source=lambda: self._with_outputs(
                 job, examples.source(with_labels=True), examples.source(with_labels=False), examples),
@@ -135,12 +135,11 @@ def source_of_texts(texts: pretraining_tfrecords.Opened, encoding: Encoding, *,
     return Source(records.lengths("input_ids"), fetch, encoding.max_seq_length, dynamic_padding)
 
 
-def _general_facts(trained: Model) -> Dict[str, Any]:
-    facts = trained.encoder_facts()
-    return {"task": "general distillation", **{name: facts[name] for name in (
-        "model config", "vocabulary", "--max_seq_length")}}
+class GeneralStudent(Capability):
+    """An encoder without a head: nothing of it is evaluated, and its folder describes no kind of model."""
 
-
-# It has no head: nothing of it is evaluated, and its folder holds an encoder.
-GENERAL_HEAD = head.HEAD._replace(facts=_general_facts, describe=lambda own: {},
-                                  metrics=lambda own: ())
+    def facts(self) -> Dict[str, Any]:
+        """The encoder."""
+        facts = self.encoder_facts()
+        return {"task": "general distillation", **{name: facts[name] for name in (
+            "model config", "vocabulary", "--max_seq_length")}}

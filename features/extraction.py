@@ -16,7 +16,7 @@ from engine.disk.resumable_file import array_header
 from features import formats, model
 from features.texts import Texts, read_texts
 from runs import stream
-from runs.head import Encoded
+from runs.capability import Encoded
 
 _CHUNK_TEXTS = 4096  # at a time, or fewer:
 _CHUNK_VALUES = 2**23  # 32 MB, and 80 MB of JSON

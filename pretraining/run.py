@@ -24,7 +24,7 @@ from engine.settings import positive, required
 from engine.training.settings import StepSchedule, define_run_flags
 from modeling import BertConfig
 from pretraining.data import check_vocab
-from pretraining.head import HEAD, LOSS
+from pretraining.capability import LOSS, Pretraining
 from runs import command as runs
 
 
@@ -60,7 +60,8 @@ def define_flags() -> flags.FlagValues:
 
 def main(values: flags.FlagValues) -> None:
     """Trains and evaluates, as the flags ask."""
-    runs.run(values, HEAD, _max_eval_steps, _load_model)
+    runs.run(values, Pretraining, lambda values: Pretraining(
+        _max_eval_steps(values), *_load_model(values)))
 
 
 def _max_eval_steps(values: flags.FlagValues) -> Optional[int]:

@@ -33,7 +33,7 @@ from engine.disk import provenance
 from engine.inference import PredictionSettings
 from pretraining import model
 from pretraining.corpus import piece_flags
-from runs.head import Encoded
+from runs.capability import Encoded
 from runs.stream import Input, Stream, Texts, run
 
 

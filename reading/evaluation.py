@@ -15,7 +15,7 @@ from reading.answers import Answers
 from reading.data import QuestionSet
 from reading.report import Miss, Shown
 from reading.scores import Answered
-from runs.head import Job, Measured, Predict
+from runs.capability import Job, Measured, Predict
 
 PREDICTIONS, N_BEST, NULL_ODDS = PREDICTION_FILES = (
     "predictions.json", "nbest_predictions.json", "null_odds.json")
@@ -30,12 +30,12 @@ def measure(job: Job, questions: QuestionSet, predict: Predict,
     Args:
         all_found: gets the answers to each question, by its id.
     """
-    own = job.model.own
-    may_have_none = own.windows.version_2_with_negative
-    compare, answered, misses = scores.MEASURES[own.answers.measure][may_have_none], [], []
+    windows, settings = job.model.reading
+    may_have_none = windows.version_2_with_negative
+    compare, answered, misses = scores.MEASURES[settings.measure][may_have_none], [], []
     for part in questions.parts(_WINDOWS_AT_A_TIME):
         logits = predict(questions.source(part))
-        for question, found in answers.find_all(questions, part, logits, own.answers):
+        for question, found in answers.find_all(questions, part, logits, settings):
             if all_found is not None:
                 all_found[question.id] = found
             agreement = compare(found.text, question.answers)
@@ -54,9 +54,8 @@ def measure(job: Job, questions: QuestionSet, predict: Predict,
                     shown=Shown(questions.path, misses))
 
 
-def write(job: Job, questions: QuestionSet, suffix: str, predict: Predict) -> Measured:
+def write(job: Job, questions: QuestionSet, predict: Predict) -> Measured:
     """Writes the answers into the files of the original; returns their scores."""
-    del suffix
     found: Dict[str, Answers] = {}
     measured = measure(job, questions, predict, found)
     write_answers(job.settings.output_dir, found)

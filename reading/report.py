@@ -6,7 +6,7 @@ from typing import Any, Collection, Dict, List, NamedTuple, Sequence
 from reading import data
 from reading.answers import Candidate
 from runs import squad_files
-from runs.head import Job, Measured
+from runs.capability import Measured
 from runs.report_page import MarkedTexts, Part, Scores
 from runs.squad_files import Question
 
@@ -27,9 +27,8 @@ class Shown(NamedTuple):
     misses: Sequence[Miss]
 
 
-def page(job: Job, measured: Measured) -> Dict[str, Any]:
-    """See `Head.page`."""
-    del job
+def page(measured: Measured) -> Dict[str, Any]:
+    """The parts of the report on a dev set."""
     examples = _examples(measured.shown)
     return {
         "scores": Scores(

@@ -10,7 +10,7 @@ from engine import settings
 from engine.cli import tpu_flags
 from reading.answers import AnswerSettings
 from reading.data import WindowSettings
-from reading.head import HEAD, Reading, described
+from reading.capability import AnswerFinder, Reading, described
 from runs import command as runs, kinds
 from runs.tries import TrySettings
 
@@ -49,7 +49,8 @@ def define_flags() -> flags.FlagValues:
 
 def main(values: flags.FlagValues) -> None:
     """Trains, answers, scores and exports, as the flags ask."""
-    runs.run(values, HEAD, _reading)
+    runs.run(values, AnswerFinder, lambda values: AnswerFinder(
+        _reading(values), *model_flags.load_model(values)))
 
 
 def _reading(values: flags.FlagValues) -> Reading:

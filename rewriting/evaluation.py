@@ -11,9 +11,8 @@ import numpy as np
 
 from rewriting.data import KIND, SlotSet
 from rewriting.slot_files import SlotExample, read_slots
-from runs.head import Job, Measured, Predict
+from runs.capability import Measured, Predict
 from runs.report_page import MarkedTexts, Part, Scores
-from tasks.head import write_predictions
 
 _RECALLED = (1, 5, 10)
 METRICS = ("mean_reciprocal_rank", "pair_accuracy",
@@ -34,9 +33,8 @@ def log_odds(logits: np.ndarray) -> np.ndarray:
     return logits[:, 1] - logits[:, 0]
 
 
-def measure(job: Job, slots: SlotSet, predict: Predict) -> Measured:
+def measure(slots: SlotSet, predict: Predict) -> Measured:
     """How well the phrases of slots are ranked, in all slots and in those of each category."""
-    del job
     logits = predict(slots.pairs.source())["logits"]
     rows = per_category(slots, logits)
     return Measured(
@@ -45,11 +43,6 @@ def measure(job: Job, slots: SlotSet, predict: Predict) -> Measured:
          "chance": rank(slots.num_phrases, slots.num_fitting, np.zeros(len(slots.pairs))),
          "per_category": rows},
         rows, Shown(slots, log_odds(logits)))
-
-
-def write(job: Job, slots: SlotSet, suffix: str, predict: Predict) -> None:
-    """Writes test_results.tsv and predict.txt: which phrases fit."""
-    write_predictions(job, predict(slots.pairs.source())["logits"], suffix, slots.is_readable)
 
 
 def results_of(slots: SlotSet, logits: np.ndarray) -> Dict[str, float]:
@@ -115,9 +108,8 @@ def rank(num_phrases: np.ndarray, num_fitting: np.ndarray,
     return {name: float(value) for name, value in results.items()}
 
 
-def page(job: Job, measured: Measured) -> Dict[str, Any]:
-    """See `Head.page`."""
-    del job
+def page(measured: Measured) -> Dict[str, Any]:
+    """The parts of the report on a ranking."""
     slots, scores = measured.shown.slots, measured.shown.scores
     own = np.repeat(scores[slots.starts], slots.num_phrases)
     ranks = np.add.reduceat((scores >= own).astype(np.int64), slots.starts)

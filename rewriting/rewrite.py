@@ -21,11 +21,11 @@ from engine.data.odd_rows import OddRows
 from engine.disk import files
 from engine.disk.provenance import Source
 from engine.inference import PredictionSettings
-from rewriting import rewriter, scorer, slot_files, texts
+from rewriting import rewriter, slot_files, texts
 from rewriting.rewriter import Rewrite
-from runs.head import Encoded
+from rewriting.scorer import PhraseScorer
+from runs.capability import Encoded
 from runs.stream import Input, Stream, Texts, run
-from tasks import head
 
 USAGE = """Rewrites texts: replaces one clause of a text by a phrase of a pool. BM25 finds the
 phrases that are nearest to the text, and the model predicts which of them fit, on every GPU
@@ -112,12 +112,12 @@ class Rewrites(Stream):
     def __init__(self, values: flags.FlagValues):
         trained = model_files.open_model(settings.required(values, "output_dir"), "--output_dir",
                                          model_files.CLASSIFIER)
-        model = scorer.open_model(trained)
+        model = PhraseScorer.open(trained)
         limits = {name: settings.positive(values, name) for name in ("num_candidates", "top_k")}
         files.check_output(values.output_file, "--output_file", [values.pool_file])
         if values.input_file:  # what is wrong with it shall not wait for the pool
             files.require_file(values.input_file, "--input_file")
-        super().__init__(head.forward_of(model), trained.checkpoint, values)
+        super().__init__(model.forward(), trained.checkpoint, values)
         store_dir = files.make_directory(
             values.store_dir or os.path.join(values.output_dir, "store"), "--store_dir")
         phrases = rewriter.load_pool(

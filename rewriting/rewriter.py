@@ -15,7 +15,7 @@ from engine.errors import UserError
 from engine.progress import Counter
 from rewriting import bm25, data, pairs
 from rewriting.texts import Slot, clauses, read_texts, slots
-from runs.head import Encoded
+from runs.capability import Encoded
 
 _PHRASES_AT_A_TIME = 8192
 

@@ -5,10 +5,11 @@
 
 from absl import flags
 
+from encoder import model_flags
 from engine.cli import command
-from rewriting.scorer import HEAD, Scoring, find
+from rewriting.scorer import PhraseScorer, classification, find
 from runs import command as runs, sets
-from tasks import head
+from tasks import capability
 
 USAGE = """Fine-tunes any BERT checkpoint to score how well a phrase fits a slot of a text, on
 every GPU that CUDA_VISIBLE_DEVICES shows.
@@ -31,21 +32,21 @@ def define_flags() -> flags.FlagValues:
                       "Predict which phrases of the test set fit; it needs no labels.")
     flags.DEFINE_bool("do_test", False, "Rank the phrases of the test set; the names of its "
                       "metrics end in _test.", flag_values=values)
-    head.define_flags(values)
+    capability.define_flags(values)
     runs.define_flags(values)
     return values
 
 
 def main(values: flags.FlagValues) -> None:
     """Trains, ranks, predicts and exports, as the flags ask."""
-    runs.run(values, HEAD, _scoring)
+    runs.run(values, PhraseScorer, _scorer)
 
 
-def _scoring(values: flags.FlagValues) -> Scoring:
-    """Checks that the sets are there."""
+def _scorer(values: flags.FlagValues) -> PhraseScorer:
+    """The model of the flags, if the sets are there."""
     for name in sets.wanted(values) + ["test"] * values.do_test:
         find(values, name)
-    return Scoring(values.predict_labels)
+    return PhraseScorer(classification(values.predict_labels), *model_flags.load_model(values))
 
 
 if __name__ == "__main__":

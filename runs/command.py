@@ -1,16 +1,15 @@
 """A training command from its flags to its last file: train, evaluate, predict, export.
 
-`run` is the `main` of every command that trains a model; what it trains is a `Head`.
+`run` is the `main` of every command that trains a model; what it trains is a `Capability`.
 """
 
 import functools
 import os
-from typing import Any, Callable, Mapping, Optional, Sequence, Tuple, Type
+from typing import Any, Callable, Mapping, Optional, Sequence, Type
 
 from absl import flags
 
 from encoder import label_config, long_texts, model_files, model_flags
-from encoder.encoding import Encoding
 from engine import log, settings
 from engine.checkpoints import checkpoints
 from engine.checkpoints.checkpoints import Checkpoint
@@ -21,9 +20,8 @@ from engine.inference import PredictionSettings, Predictor
 from engine.progress import Counter
 from engine.training import run as training
 from engine.training.settings import EpochSchedule, define_run_flags, run_settings
-from modeling import BertConfig
 from runs import export, report, results, tries
-from runs.head import Head, Job, Measured, Model, Predict, Sets, Training, facts_of
+from runs.capability import Capability, Job, Measured, Predict, Sets, Training, facts_of
 
 _WORK = ("do_train", "do_eval", "do_test", "do_predict")
 
@@ -40,16 +38,12 @@ def define_flags(values: flags.FlagValues, *more: Type[settings.Settings]) -> No
     device_flags.define_for_training(values)
 
 
-LoadModel = Callable[[flags.FlagValues], Tuple[BertConfig, Optional[Encoding]]]
-
-
-def run(values: flags.FlagValues, head: Head, own_of: Callable[[flags.FlagValues], Any],
-        load_model: LoadModel = model_flags.load_model) -> None:
+def run(values: flags.FlagValues, kind: Type[Capability],
+        model_of: Callable[[flags.FlagValues], Capability]) -> None:
     """Trains, evaluates, predicts and exports, as the flags ask.
 
     Args:
-        own_of: makes `Model.own` of the flags; called before any file is written.
-        load_model: reads the config and the vocabulary that the flags name.
+        model_of: makes the model of the flags, of this kind; called before any file is written.
 
     Raises:
         UserError: there is nothing to do, or the flags do not fit together.
@@ -61,35 +55,34 @@ def run(values: flags.FlagValues, head: Head, own_of: Callable[[flags.FlagValues
     if "use_tpu" in values:
         tpu_flags.check(values)
     if "do_export" in values:
-        export.check_flags(values, head)
+        export.check_flags(values, kind)
     if any(values[name].value for name in names if name in _WORK):
         asked = tries.asked(values)
-        job = job_of(values, head, own_of(values), load_model)
+        job = job_of(values, model_of)
         check_start(job, is_training=values.do_train)
-        carry_out(job, head.load(job, values), asked)
+        carry_out(job, job.model.load(job, values), asked)
     if "do_export" in values and values.do_export:
-        export.write(values.output_dir, head, values.export_frozen_graph,
+        export.write(values.output_dir, kind, values.export_frozen_graph,
                      values.export_version)
 
 
-def job_of(values: flags.FlagValues, head: Head, own: Any,
-           load_model: LoadModel = model_flags.load_model) -> Job:
+def job_of(values: flags.FlagValues, model_of: Callable[[flags.FlagValues], Capability]) -> Job:
     """Checks the flags; makes the output directory only if they are correct."""
+    model = model_of(values)
     prediction = settings.from_flags(values, PredictionSettings)
-    model = Model(own, *load_model(values))
-    head.check(model)
+    model.check()
     devices = device_flags.find_devices(values, training=values.do_train)
-    run_of = run_settings(values, devices, model.config.num_hidden_layers, head.length,
-                          head.metrics(own), head.loss)
-    return Job(head, model, devices, run_of, prediction.predict_batch_size)
+    run_of = run_settings(values, devices, model.config.num_hidden_layers, model.length,
+                          model.metrics(), model.loss)
+    return Job(model, devices, run_of, prediction.predict_batch_size)
 
 
 def check_start(job: Job, *, is_training: bool) -> None:
     """Raises a UserError if the model to start from does something else, before texts are read."""
-    head, (own, *_), output_dir = job.head, job.model, job.settings.output_dir
+    output_dir = job.settings.output_dir
     resumed, initial = checkpoints.latest(output_dir), job.settings.init_checkpoint
     checkpoint, flag = (resumed, "--output_dir") if resumed else (initial, "--init_checkpoint")
-    num_outputs = head.num_outputs(own)
+    num_outputs = job.model.num_outputs()
     if checkpoint and num_outputs:
         model_files.check_outputs(checkpoint, num_outputs, flag)
     if not is_training:
@@ -100,11 +93,11 @@ def trained_checkpoint(job: Job) -> Checkpoint:
     """The best or else the newest checkpoint of the output directory, or else --init_checkpoint.
 
     Raises:
-        UserError: there is none, it belongs to another run, or it does not have the job's head.
+        UserError: there is none, it belongs to another run, or it does not have the model's head.
     """
-    checkpoint, flag = training.find_trained(job.settings, job.head.facts(job.model))
+    checkpoint, flag = training.find_trained(job.settings, job.model.facts())
     model_files.check_layers(checkpoint, job.model.config, flag)
-    job.head.require(job.model, checkpoint, flag)
+    job.model.require(checkpoint, flag)
     return checkpoint
 
 
@@ -116,8 +109,8 @@ def carry_out(job: Job, sets: Sets, asked: Sequence[tries.Try] = ()) -> None:
     Args:
         asked: the tries of the training, if there are several.
     """
-    with Predictor(lambda *inputs: job.head.forward(
-            job.model, sets.held_out(), predictor.checkpoint)(*inputs), job.devices) as predictor:
+    with Predictor(lambda *inputs: job.model.forward(
+            sets.held_out(), predictor.checkpoint)(*inputs), job.devices) as predictor:
         run_once = functools.partial(_carry_out, predictor)
         if asked:
             tries.run(job, sets, asked, run_once)
@@ -151,12 +144,12 @@ def train(job: Job, data: Training, evaluate: Callable) -> None:
         evaluate=evaluate,
         save_description=lambda: save_description(
             job.settings.output_dir, job.model,
-            {**job.head.describe(job.model.own), **data.description}),
-        result_files=(*results.FILES, report.FILE, *job.head.prediction_files)))
+            {**job.model.describe(), **data.description}),
+        result_files=(*results.FILES, report.FILE, *job.model.prediction_files)))
 
 
-def save_description(folder: str, model: Model, entries: Mapping[str, Any]) -> None:
-    """Writes what describes a model beside its checkpoints, for `Head.open`.
+def save_description(folder: str, model: Capability, entries: Mapping[str, Any]) -> None:
+    """Writes what describes a model beside its checkpoints, for `Capability.open`.
 
     Args:
         entries: of task.json, beside those that every model has.
@@ -176,7 +169,7 @@ def _evaluate(job: Job, sets: Sets, predictor: Predictor, checkpoint: Checkpoint
               advance: Callable[[int], None]) -> Mapping[str, float]:
     """See `evaluations.Evaluate`."""
     predict = _predict(predictor, checkpoint, job.settings.evaluation.eval_batch_size, advance)
-    return job.head.measure(job, sets.dev[""], predict).results
+    return job.model.measure(job, sets.dev[""], predict).results
 
 
 def _predict(predictor: Predictor, checkpoint: Checkpoint, batch_size: Optional[int],
@@ -192,23 +185,23 @@ def _score(job: Job, sets: Sets, predictor: Predictor,
     Returns:
         What was measured of the first set.
     """
-    head, checkpoint, first = job.head, trained_checkpoint(job), None
+    model, checkpoint, first = job.model, trained_checkpoint(job), None
     tries.warn_of_ensemble(job.settings.output_dir)
     # What is predicted for a set of both is measured on the way.
     dev_alone = {suffix: dev for suffix, dev in sets.dev.items() if dev is not sets.test.get(suffix)}
-    log.info(f"{'Evaluating' if dev_alone else head.verb} with {checkpoint.describe()}")
+    log.info(f"{'Evaluating' if dev_alone else model.verb} with {checkpoint.describe()}")
 
     def visibly(verb: str, some: Any, batch_size: int, call: Callable, *more: Any) -> Optional[Measured]:
-        with Counter(verb, unit=head.unit, total=len(some)) as counter:
+        with Counter(verb, unit=model.unit, total=len(some)) as counter:
             return call(job, some, *more, _predict(predictor, checkpoint, batch_size, counter.advance))
 
     batch_size = job.settings.evaluation.eval_batch_size
-    measured = {suffix: visibly("Evaluating", dev, batch_size, head.measure)
+    measured = {suffix: visibly("Evaluating", dev, batch_size, model.measure)
                 for suffix, dev in dev_alone.items()}
     if measured:
         first = _write_results(job, measured, checkpoint, of_tries)
     for suffix, test in sets.test.items():
-        found = visibly(head.verb, test, job.predict_batch_size, head.write, suffix)
+        found = visibly(model.verb, test, job.predict_batch_size, model.write, suffix)
         if found and found.results:
             first = _write_results(job, {"": found}, checkpoint, of_tries)
     return first
@@ -221,8 +214,9 @@ def _write_results(job: Job, measured: Mapping[str, Measured], checkpoint: Check
     for suffix, found in measured.items():
         scores.update({name + suffix: value for name, value in found.results.items()})
         details.update({name + suffix: value for name, value in found.details.items()})
-    if job.head.loss and scores:  # of a set with a suffix, if there is no other
-        scores.setdefault(job.head.loss, next(iter(measured.values())).results[job.head.loss])
+    loss = job.model.loss
+    if loss and scores:  # of a set with a suffix, if there is no other
+        scores.setdefault(loss, next(iter(measured.values())).results[loss])
     tables = [found.table for found in measured.values()]
     if of_tries:
         scores.update(of_tries.results)

@@ -8,7 +8,7 @@ import glob
 import os
 import re
 import shutil
-from typing import List, Optional, Tuple
+from typing import List, Optional, Tuple, Type
 
 from absl import flags
 import tensorflow.compat.v1 as tf
@@ -22,7 +22,7 @@ from engine.disk import files
 from engine.errors import UserError
 from engine.model import INFERENCE
 from runs import model_card
-from runs.head import Head, Model
+from runs.capability import Capability
 
 HELP_TOPIC = "Export"  # of the flags defined here
 
@@ -45,7 +45,7 @@ def define_flags(values: flags.FlagValues) -> None:
                         flag_values=values)
 
 
-def check_flags(values: flags.FlagValues, head: Head) -> None:
+def check_flags(values: flags.FlagValues, kind: Type[Capability]) -> None:
     """Raises a UserError for an output that cannot be written, before the hours of training."""
     for name in ("export_frozen_graph", "export_version"):
         if values[name].value and not values.do_export:
@@ -58,12 +58,12 @@ def check_flags(values: flags.FlagValues, head: Head) -> None:
         return
     _export_folder(settings.required(values, "output_dir"), values.export_version)
     if not values.do_train:
-        _open(values.output_dir, head)
+        _open(values.output_dir, kind)
 
 
-def _open(output_dir: str, head: Head) -> Tuple[ModelFiles, Model]:
+def _open(output_dir: str, kind: Type[Capability]) -> Tuple[ModelFiles, Capability]:
     trained = model_files.open_model(output_dir, "--output_dir")
-    return trained, head.open(trained)
+    return trained, kind.open(trained)
 
 
 def _export_folder(output_dir: str, version: Optional[str]) -> str:
@@ -100,7 +100,7 @@ def _version_folder(folder: str, version: str, numbers: List[int]) -> str:
     return path
 
 
-def write(output_dir: str, head: Head, frozen_type: Optional[str],
+def write(output_dir: str, kind: Type[Capability], frozen_type: Optional[str],
           version: Optional[str] = None) -> None:
     """Exports the best or else the newest checkpoint of a training.
 
@@ -114,11 +114,11 @@ def write(output_dir: str, head: Head, frozen_type: Optional[str],
     Raises:
         UserError: there is no trained model.
     """
-    trained, model = _open(output_dir, head)
+    trained, model = _open(output_dir, kind)
     checkpoint, folder = trained.checkpoint, _export_folder(output_dir, version)
 
     def build() -> saved_model.Signature:
-        return _signature(head, model)
+        return _signature(model)
 
     with files.atomic_folder(folder, replaces=version is None) as draft:
         saved_model.write(draft, build, checkpoint)
@@ -127,7 +127,7 @@ def write(output_dir: str, head: Head, frozen_type: Optional[str],
                 os.path.join(draft, _FROZEN_GRAPH), build, checkpoint, frozen_type)
         _describe(os.path.join(draft, saved_model.ASSETS), trained)
         files.write_text(os.path.join(draft, CARD), model_card.text(
-            output_dir, head, model, checkpoint.global_step, frozen_type))
+            output_dir, model, checkpoint.global_step, frozen_type))
     log.info(f"Exported {checkpoint.describe()}: {folder}")
 
 
@@ -147,11 +147,11 @@ def _describe(assets: str, trained: ModelFiles) -> None:
         shutil.copyfile(trained.file(label_config.FILE), os.path.join(assets, label_config.FILE))
 
 
-def _signature(head: Head, model: Model) -> saved_model.Signature:
+def _signature(model: Capability) -> saved_model.Signature:
     """Builds the model in the default graph, with int32 inputs of any size."""
     inputs = {name: tf.placeholder(tf.int32, [None] * rank, name=name)
-              for name, rank in head.inputs.items()}
+              for name, rank in model.inputs.items()}
     mode = INFERENCE._replace(computation=modeling.Computation(inlined=True))
     return saved_model.Signature(inputs, {
         name: tf.identity(tensor, name=name)
-        for name, tensor in head.outputs(model, inputs, mode).items()})
+        for name, tensor in model.outputs(inputs, mode).items()})

@@ -9,7 +9,7 @@ from engine import log
 from engine.disk import files
 from engine.training import run_record
 from runs import report
-from runs.head import Head, Model
+from runs.capability import Capability
 
 PREDICT = "python -m runs.predict --output_dir=export < {input}"  # `Card.command` of a `Reader`
 
@@ -41,12 +41,11 @@ inputs and outputs have the names above. It computes in float32.
 """
 
 
-def text(output_dir: str, head: Head, model: Model, global_step: int,
-         frozen_type: Optional[str]) -> str:
+def text(output_dir: str, model: Capability, global_step: int, frozen_type: Optional[str]) -> str:
     """The page, in Markdown, for the checkpoint at step `global_step` of a training."""
-    card, record = head.card(model), run_record.load(output_dir)
+    card, record = model.card(), run_record.load(output_dir)
     task_name = record.facts.get("task") if record else "unknown"
-    arguments = [f"{name}=tf.constant({name})" for name in head.inputs]
+    arguments = [f"{name}=tf.constant({name})" for name in model.inputs]
     pairs = [", ".join(arguments[start:start + 2]) for start in range(0, len(arguments), 2)]
     made = [f"{name} {version}" for name, version in report.environment().items()]
     return "\n".join([
@@ -63,7 +62,7 @@ def text(output_dir: str, head: Head, model: Model, global_step: int,
         + (_FROZEN.format(float_type=frozen_type) if frozen_type else "")])
 
 
-def casing(model: Model) -> str:
+def casing(model: Capability) -> str:
     """How the model's texts are written, for `Card.inputs`."""
     return "lower-cased" if model.encoding.do_lower_case else "in their case"
 

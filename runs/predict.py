@@ -19,7 +19,7 @@ from engine.disk.provenance import Source
 from engine.errors import UserError
 from engine.inference import PredictionSettings
 from runs import columns, kinds
-from runs.head import AnyResult, Encoded, Result
+from runs.capability import AnyResult, Encoded, Result
 from runs.rows import UNREAD, Example, read_split
 from runs.stream import Input, Stream, Texts, run
 

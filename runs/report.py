@@ -11,7 +11,7 @@ from engine.training import run_record, summaries
 from engine.training.run_record import Record
 from engine.version import VERSION
 from runs import report_page
-from runs.head import Job, Measured, Model
+from runs.capability import Capability, Job, Measured
 
 FILE = "report.html"
 
@@ -23,7 +23,7 @@ def write(job: Job, measured: Optional[Measured], of_tries: Optional[Measured] =
         measured: what was measured of the dev set; None without one.
         of_tries: what was measured of several tries; `shown` is a section of the page.
     """
-    output_dir, task_name = job.settings.output_dir, job.head.facts(job.model)["task"]
+    output_dir, task_name = job.settings.output_dir, job.model.facts()["task"]
     of_texts = getattr(job.model.encoding and job.model.encoding.counts, "warnings", [])
     history, record = summaries.read_history(output_dir), run_record.load(output_dir)
     memory = {"peak memory": f"{history['peak_memory_gb'][-1][1]:,.1f} GB"
@@ -41,13 +41,13 @@ def write(job: Job, measured: Optional[Measured], of_tries: Optional[Measured] =
         evaluation=[(name, value) for name, value in (measured.results if measured else {}).items()
                     if name != "loss" or "eval_loss" not in measured.results])
     if measured:
-        page = page._replace(**job.head.page(job, measured))
+        page = page._replace(**job.model.page(job, measured))
     path = os.path.join(output_dir, FILE)
     report_page.write_report(path, page)
     log.info(f"Report: {path}")
 
 
-def settings(task_name: str, model: Model, record: Optional[Record]) -> Dict[str, Any]:
+def settings(task_name: str, model: Capability, record: Optional[Record]) -> Dict[str, Any]:
     """The settings of the training, by name.
 
     Args:

@@ -24,7 +24,7 @@ from engine.errors import UserError
 from engine.inference import PredictionSettings, Predictor
 from engine.model import Forward
 from engine.progress import Counter
-from runs.head import Encoded
+from runs.capability import Encoded
 
 Input = Union[text_files.Path, ArrivingLines]
 

@@ -9,7 +9,7 @@ from engine.cli import device_flags
 from engine.errors import UserError
 from engine.inference import PredictionSettings
 from runs import kinds
-from runs.head import Reader
+from runs.capability import Reader
 from runs.rows import Example
 from runs.stream import OpenModel
 

@@ -23,7 +23,7 @@ from engine.progress import counted
 from engine.settings import MAX_SEED, from_flags, setting
 from engine.training import run_record
 from runs import report, results
-from runs.head import Job, Measured, Sets, facts_of
+from runs.capability import Job, Measured, Sets, facts_of
 from runs.report_page import Scores
 
 FOLDER = "tries"
@@ -169,7 +169,7 @@ def _is_done(job: Job, sets: Sets) -> bool:
 
 
 def _metric(job: Job) -> str:
-    return job.settings.evaluation.metric_for_best or job.head.metrics(job.model.own)[0]
+    return job.settings.evaluation.metric_for_best or job.model.metrics()[0]
 
 
 def _best(job: Job, scores: Mapping[Try, Mapping[str, float]]) -> Try:
@@ -189,7 +189,7 @@ def _publish(folder: str, job: Job) -> None:
     for name in os.listdir(target):
         if any(fnmatch.fnmatch(name, pattern) for pattern in _STALE):
             os.remove(os.path.join(target, name))
-    outdated = (*results.FILES, report.FILE, *job.head.prediction_files)
+    outdated = (*results.FILES, report.FILE, *job.model.prediction_files)
     for name in sorted(os.listdir(folder)):  # an index after its data
         source = os.path.join(folder, name)
         if os.path.isfile(source) and not any(fnmatch.fnmatch(name, each) for each in outdated):

@@ -16,7 +16,7 @@ from urllib import parse
 from engine import log
 from engine.errors import UserError
 from engine.version import VERSION
-from runs.head import AnyResult
+from runs.capability import AnyResult
 from serving import formats, metrics, openapi
 from serving.formats import Refusal
 from serving.limits import Limits

@@ -12,7 +12,7 @@ import numpy as np
 
 from engine import log
 from engine.data import text_files
-from runs.head import AnyResult
+from runs.capability import AnyResult
 from runs.rows import Example
 from serving.model import ServedModel
 

@@ -15,7 +15,7 @@ from engine.disk import files
 from engine.errors import UserError
 from engine.settings import setting
 from runs import export, kinds
-from runs.head import AnyResult, Encoded
+from runs.capability import AnyResult, Encoded
 from runs.rows import UNREAD, Example
 from serving.batcher import (  # noqa: F401 (what `answer` takes and raises)
     Batcher, Closing, Deadline, Late, Overloaded)

@@ -5,7 +5,7 @@ from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple, Union
 
 import numpy as np
 
-from runs.head import Job, Measured, Predict
+from runs.capability import Job, Measured, Predict
 from similarity import rows
 from similarity.data import TextSet
 from similarity.nearest import Nearest, Vectors, nearest, nearest_on
@@ -35,12 +35,12 @@ class Shown(NamedTuple):
 
 
 def measure(job: Job, texts: TextSet, predict: Predict) -> Measured:
-    """See `Head.measure`; with --matryoshka each size is measured."""
+    """See `Capability.measure`; with --matryoshka each size is measured."""
     with rows.predicted(texts.source(), predict, job.settings.output_dir) as matrix, \
             nearest_on(job.devices) as search:
         full = matrix.shape[1]
         results, shown = _measured(texts, Rows(matrix, full), search)
-        for size in job.model.own.matryoshka:
+        for size in job.model.similarity.matryoshka:
             if size != full:
                 of_size, _ = _measured(texts, Rows(matrix, size), search)
                 results.update({f"{name}_of_{size}": value for name, value in of_size.items()})

@@ -4,7 +4,7 @@ from typing import Any, Dict, List
 
 import numpy as np
 
-from runs.head import Job, Measured
+from runs.capability import Measured
 from runs.report_page import Mistake, Plot, Plots
 from similarity.evaluation import Shown
 
@@ -12,9 +12,8 @@ _BINS = 40
 _MAX_CHARACTERS = 1000  # of a text on the page
 
 
-def page(job: Job, measured: Measured) -> Dict[str, Any]:
-    """See `Head.page`."""
-    del job
+def page(measured: Measured) -> Dict[str, Any]:
+    """The parts of the report on a dev set."""
     shown = measured.shown
     plots = [_distribution(shown)]
     if len(shown.recall) > 1:

@@ -9,7 +9,7 @@ import numpy as np
 from engine.data.batches import Source
 from engine.data.store_files import open_array
 from engine.disk import files
-from runs.head import Predict
+from runs.capability import Predict
 
 _TEXTS = 1 << 14  # whose vectors are in memory at a time
 _FILE = "vectors"

@@ -17,7 +17,7 @@ from runs import command as runs, sets
 from runs.tries import TrySettings
 from similarity import files, model
 from similarity.files import Given, TextFile
-from similarity.head import HEAD, Similarity, described
+from similarity.capability import Similarity, TextEncoder, described
 from similarity.model import Objective
 
 USAGE = """Trains BERT to give similar texts similar vectors, on every GPU that
@@ -84,7 +84,8 @@ def define_flags() -> flags.FlagValues:
 
 def main(values: flags.FlagValues) -> None:
     """Trains, evaluates, predicts and exports, as the flags ask."""
-    runs.run(values, HEAD, _similarity)
+    runs.run(values, TextEncoder, lambda values: TextEncoder(
+        _similarity(values), *model_flags.load_model(values)))
 
 
 def _similarity(values: flags.FlagValues) -> Similarity:
@@ -95,15 +96,15 @@ def _similarity(values: flags.FlagValues) -> Similarity:
              if values[name].value is not None}
     if values.matryoshka is not None:
         given["matryoshka"] = _sizes(values.matryoshka)
-    own = known._replace(**given, files=_open_files(values))
-    if "train" not in own.files:
-        return own
+    similarity = known._replace(**given, files=_open_files(values))
+    if "train" not in similarity.files:
+        return similarity
     chosen = settings.from_flags(values, LossSettings)
-    objective, train = _objective(chosen, own.files["train"], own.matryoshka)
-    if own.query_prefix and train.num_texts == 1:
-        raise UserError(f"--query_prefix={own.query_prefix}: {train.path} has single texts, and a "
+    objective, train = _objective(chosen, similarity.files["train"], similarity.matryoshka)
+    if similarity.query_prefix and train.num_texts == 1:
+        raise UserError(f"--query_prefix={similarity.query_prefix}: {train.path} has single texts, and a "
                         "prefix tells queries from documents; leave it out (--query_prefix=)")
-    return own._replace(objective=objective, files={**own.files, "train": train},
+    return similarity._replace(objective=objective, files={**similarity.files, "train": train},
                         spreads=chosen.spread_duplicates and objective.loss == model.RANKING)
 
 

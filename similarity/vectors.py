@@ -9,7 +9,8 @@ from engine.devices.devices import Devices
 from engine.disk import files
 from engine.errors import UserError
 from engine.inference import Predictor
-from similarity import data, head, model
+from similarity import data
+from similarity.capability import TextEncoder
 from similarity.files import Example
 from similarity.rows import shortened
 
@@ -29,13 +30,12 @@ class Encoder:
     def __init__(self, trained: ModelFiles, devices: Devices, precision: str,
                  batch_size: Optional[int], size: Optional[int]):
         self._trained, self._batch_size, self._precision = trained, batch_size, precision
-        self._model = head.open_model(trained)
+        self._model = TextEncoder.open(trained)
         self.size = size or self._model.config.hidden_size
         if self.size > self._model.config.hidden_size:
             raise UserError(f"--vector_size={size}: the model's vectors have "
                             f"{self._model.config.hidden_size} components")
-        self._predictor = Predictor(
-            model.forward_of(self._model.config, self._model.own.pooling), devices)
+        self._predictor = Predictor(self._model.forward(), devices)
         self._predictor.restore(trained.checkpoint)
 
     def __enter__(self) -> "Encoder":
@@ -50,13 +50,13 @@ class Encoder:
             **self._model.encoder_facts(),
             # The index holds a checksum of every tensor.
             "checkpoint": files.hash_of_file(f"{self._trained.checkpoint.path}.index"),
-            "pooling": self._model.own.pooling, "--precision": self._precision,
+            "pooling": self._model.similarity.pooling, "--precision": self._precision,
             "--vector_size": self.size}
 
     def of_queries(self, texts: Sequence[str],
                    advance: Callable[[int], None] = lambda count: None) -> np.ndarray:
         """Vectors [n, D] of queries, before which the model may want a prefix."""
-        return self.of_texts([self._model.own.query_prefix + text for text in texts], advance)
+        return self.of_texts([self._model.similarity.query_prefix + text for text in texts], advance)
 
     def of_texts(self, texts: Sequence[str],
                  advance: Callable[[int], None] = lambda count: None) -> np.ndarray:

@@ -7,7 +7,7 @@ import numpy as np
 
 from engine import log
 from engine.disk import files
-from runs.head import Job, Measured, Predict
+from runs.capability import Job, Measured, Predict
 from tagging import schemes, scores
 from tagging.data import SentenceSet
 from tagging.formats import TaggedFile
@@ -21,9 +21,8 @@ class Found(NamedTuple):
     predicted: List[List[Entity]]
 
 
-def measure(job: Job, sentences: SentenceSet, predict: Predict) -> Measured:
+def measure(sentences: SentenceSet, predict: Predict) -> Measured:
     """Precision, recall and F1 of the entities, and the accuracy of the words' tags."""
-    del job
     predictions = predict(sentences.source())
     records, actual = sentences.records, sentences.of_sentences(predictions["labels"])
     expected = sentences.of_sentences(records.padded(
@@ -42,14 +41,14 @@ def measure(job: Job, sentences: SentenceSet, predict: Predict) -> Measured:
         Found(sentences.file, true, predicted))
 
 
-def write(job: Job, sentences: SentenceSet, suffix: str, predict: Predict) -> None:
+def write(job: Job, sentences: SentenceSet, predict: Predict) -> None:
     """Writes every line of the file, with the predictions added, to predict.<its extension>."""
-    file, tags = sentences.file, job.model.own.tags
+    file, tags = sentences.file, job.model.tagger.tags
     labels = sentences.of_sentences(predict(sentences.source())["labels"])
     spelled = (schemes.spell(found, len(words), tags.scheme)
                for words, found in zip(labels, entities_of(sentences, labels)))
     path = os.path.join(job.settings.output_dir,
-                        f"predict{suffix}{os.path.splitext(file.path)[1]}")
+                        f"predict{os.path.splitext(file.path)[1]}")
     with files.output(path) as output:
         output.writelines(f"{line}\n" for line in file.with_predictions(spelled))
     log.info(f"Tagged {len(labels):,} sentences: {path}")

@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, List, Sequence
 
-from runs.head import Job, Measured
+from runs.capability import Measured
 from runs.report_page import MarkedTexts, Part, class_scores
 from tagging.evaluation import Found
 from tagging.schemes import Entity
@@ -11,9 +11,8 @@ _MAX_SENTENCES = 20
 _FIRST_WIDE = "\u2e80"  # from here on scripts are written without spaces
 
 
-def page(job: Job, measured: Measured) -> Dict[str, Any]:
-    """See `Head.page`."""
-    del job
+def page(measured: Measured) -> Dict[str, Any]:
+    """The parts of the report on a dev set."""
     sentences = _sentences(measured.shown)
     return {
         "scores": class_scores([list(row.values())[:5] for row in measured.table]),

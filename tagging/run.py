@@ -5,7 +5,7 @@
 
 from absl import flags
 
-from encoder import model_files
+from encoder import model_files, model_flags
 from engine import settings
 from engine.checkpoints import checkpoints
 from engine.cli import command
@@ -13,7 +13,7 @@ from runs import command as runs, sets
 from runs.tries import TrySettings
 from tagging import data
 from tagging.formats import Layout
-from tagging.head import HEAD, open_files, open_model
+from tagging.capability import EntityTagger, open_files
 from tagging.model import Tagger
 
 USAGE = """Fine-tunes BERT to find entities in sentences, on every GPU that CUDA_VISIBLE_DEVICES
@@ -48,7 +48,8 @@ def define_flags() -> flags.FlagValues:
 
 def main(values: flags.FlagValues) -> None:
     """Trains, evaluates, predicts and exports, as the flags ask."""
-    runs.run(values, HEAD, _tagger)
+    runs.run(values, EntityTagger, lambda values: EntityTagger(
+        _tagger(values), *model_flags.load_model(values)))
 
 
 def _tagger(values: flags.FlagValues) -> Tagger:
@@ -59,7 +60,7 @@ def _tagger(values: flags.FlagValues) -> Tagger:
     flag, path = "--output_dir", settings.required(values, "output_dir")
     if values.init_checkpoint and not checkpoints.latest(path):
         flag, path = "--init_checkpoint", values.init_checkpoint
-    return open_model(model_files.open_model(path, flag)).own
+    return EntityTagger.open(model_files.open_model(path, flag)).tagger
 
 
 if __name__ == "__main__":

@@ -4,14 +4,15 @@ The description is beside the checkpoints, or in the assets of an export: `task.
 and the settings of tokenization), `vocab.txt` and `bert_config.json`.
 """
 
-from typing import Any, Dict, Mapping, NamedTuple, Optional
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
 
 from encoder import label_config, long_texts, model_files
+from encoder.encoding import Encoding
 from engine import log
 from engine.checkpoints import checkpoints
 from engine.errors import UserError
+from modeling import BertConfig
 from runs import columns, label_types
-from runs.head import Model
 from tasks.table import Task
 
 _COLUMNS = "columns"
@@ -20,7 +21,7 @@ NAME, INDEX = LABEL_FORMS = ("name", "index")
 
 
 class Classification(NamedTuple):
-    """What is classified: `own` of a `runs.head.Model`."""
+    """What is classified."""
     kind: label_types.Kind  # of the labels
     takes_pairs: bool = False  # whether a text has a second one
     trained_columns: Optional[columns.Trained] = None  # in a user's training file
@@ -37,8 +38,9 @@ def entries(takes_pairs: bool, trained_columns: Optional[columns.Trained]) -> Di
     return {**found, _COLUMNS: trained_columns._asdict()} if trained_columns else found
 
 
-def load(model_dir: str, flag: str = "--output_dir") -> Model:
-    """The classifier in a folder, with a `Classification`.
+def load(model_dir: str, flag: str = "--output_dir"
+         ) -> Tuple[Classification, BertConfig, Encoding]:
+    """What a classifier in a folder classifies, and its encoder.
 
     Args:
         model_dir: the output directory of a training, an export, or a converted classifier.
@@ -51,12 +53,12 @@ def load(model_dir: str, flag: str = "--output_dir") -> Model:
     description = model.description()
     if not description:
         raise model_files.unknown_labels(model)
-    own = _classification(description, f"{flag}={model_dir}")
+    found = _classification(description, f"{flag}={model_dir}")
     _check_length(description["max_seq_length"], model)
     encoding = model.encoding(description["max_seq_length"])._replace(
         long_texts=long_texts.of_description(description))
-    model_files.check_outputs(model.checkpoint, own.kind.num_outputs, flag)
-    return Model(own, model.config(), encoding)
+    model_files.check_outputs(model.checkpoint, found.kind.num_outputs, flag)
+    return found, model.config(), encoding
 
 
 def _check_length(max_seq_length: int, model: model_files.ModelFiles) -> None:

@@ -19,9 +19,11 @@ from engine.errors import UserError
 from models_of_commands import RELEASE, foreign_copy
 from pretraining_files import LENGTH
 from reading import model as reading_model
-from rewriting import data, rewrite, scorer
-from similarity import head as similarity_head
-from tagging import head as tagging_head, run as tagging
+from rewriting import data
+from rewriting.scorer import PhraseScorer
+from similarity.capability import TextEncoder
+from tagging import run as tagging
+from tagging.capability import EntityTagger
 from runs import kinds
 from runs import export
 from tasks import model_folder
@@ -68,7 +70,7 @@ def teaches(kind):
     def check(path):
         found = teacher.load(path)
         if found.outputs == "logits":
-            model_folder.check_labels(found.own.kind, kind, path, "--teacher")
+            model_folder.check_labels(found.model.kind, kind, path, "--teacher")
     return check
 
 
@@ -80,7 +82,7 @@ def evaluates(kind):
 
 
 def has_labels(path):
-    model_folder.check_labels(model_folder.load(path).own.kind, COLA, path, "--output_dir")
+    model_folder.check_labels(model_folder.load(path)[0].kind, COLA, path, "--output_dir")
 
 
 def answers(path):
@@ -88,8 +90,8 @@ def answers(path):
     reading_model.require_head(found.checkpoint, found.flag)
 
 
-def opens_as(module):
-    return lambda path: module.open_model(model_files.open_model(path, "--output_dir"))
+def opens_as(kind):
+    return lambda path: kind.open(model_files.open_model(path, "--output_dir"))
 
 
 def tags(path):
@@ -99,9 +101,7 @@ def tags(path):
 
 
 def rewrites(path):
-    values = rewrite.define_flags()
-    values(["rewrite", f"--output_dir={path}"])
-    rewrite.open_model(values)
+    PhraseScorer.open(model_files.open_model(path, "--output_dir", CLASSIFIER))
 
 
 def comes_from_transformers(path):
@@ -149,14 +149,14 @@ TAKERS = {
     "distillation.run --stage=general --teacher": (
         lambda path: teacher.load_encoder(path, LENGTH), {}),
     "rewriting.run --do_eval": (evaluates(data.KIND), OF_SLOTS),
-    "rewriting.run --do_export": (exports(opens_as(scorer)), {**NO_SCORER, **ARE_EXPORTS}),
+    "rewriting.run --do_export": (exports(opens_as(PhraseScorer)), {**NO_SCORER, **ARE_EXPORTS}),
     "rewriting.rewrite": (rewrites, NO_SCORER),
     "run_squad --do_predict": (answers, NO_ANSWERS),
     "run_squad --do_export": (exports(answers), {**NO_ANSWERS, **ARE_EXPORTS}),
     "tagging.run --do_predict": (tags, NO_TAGS),
-    "tagging.run --do_export": (exports(opens_as(tagging_head)), {**NO_TAGS, **ARE_EXPORTS}),
-    "similarity.search": (opens_as(similarity_head), NO_SIMILARITY),
-    "similarity.run --do_export": (exports(opens_as(similarity_head)), {
+    "tagging.run --do_export": (exports(opens_as(EntityTagger)), {**NO_TAGS, **ARE_EXPORTS}),
+    "similarity.search": (opens_as(TextEncoder), NO_SIMILARITY),
+    "similarity.run --do_export": (exports(opens_as(TextEncoder)), {
         **NO_SIMILARITY, **ARE_EXPORTS}),
     "encoder.convert --from_checkpoint": (opens("--from_checkpoint", CLASSIFIER), {
         **NOT_TRAINED, **OF_READERS, **OF_TAGGERS, **OF_VECTORS}),
@@ -191,9 +191,9 @@ def test_each_model_is_taken_or_refused_for_its_reason(made, taker, monkeypatch)
             assert expected in error and path in error and "\n" not in error, writer
 
 
-@pytest.mark.parametrize("kind", kinds._MODULES)
+@pytest.mark.parametrize("kind", kinds._CLASSES)
 def test_every_kind_of_the_table_can_be_opened(kind, made):
-    assert callable(kinds.head_of(kind).open)
+    assert callable(kinds.class_of(kind).open)
     of_kind = [path for writer, path in made.at.items()
                if OF_KIND.get(kind) == kind_of(made, writer)]
     assert of_kind or kind in ("multi_label", "regression")  # of the module of "classes"
@@ -219,7 +219,7 @@ def test_training_on_makes_a_folder_of_google_s_one_of_ours(made, tmp_path, epoc
     before = model_files.open_model(google, "").checkpoint.global_step
     run_here(dict(made.flags, output_dir=google, num_train_epochs=epochs))
     assert (model_files.open_model(google, "").checkpoint.global_step > before) == trains
-    assert model_folder.load(google).own.kind.labels == ("0", "1")
+    assert model_folder.load(google)[0].kind.labels == ("0", "1")
 
 
 def test_another_number_of_labels_is_refused_and_nothing_is_written(made, tmp_path, capsys):

@@ -2,8 +2,9 @@
 
 from absl import flags
 
+from encoder import model_flags
 from engine.cli import command
-from counting.head import HEAD
+from counting.capability import WordCounter
 from runs import command as runs, sets
 
 USAGE = __doc__
@@ -19,7 +20,7 @@ def define_flags() -> flags.FlagValues:
 
 def main(values: flags.FlagValues) -> None:
     """Trains, evaluates, predicts and exports, as the flags ask."""
-    runs.run(values, HEAD, own_of=lambda values: None)
+    runs.run(values, WordCounter, lambda values: WordCounter(*model_flags.load_model(values)))
 
 
 if __name__ == "__main__":

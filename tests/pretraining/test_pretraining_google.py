@@ -10,7 +10,7 @@ from encoder.pretraining_tfrecords import Sizes
 from engine.checkpoints import checkpoints
 from engine.inference import Predictor
 from engine.model import Mode
-from pretraining import head, model
+from pretraining import capability, model
 from pretraining.data import load_records
 
 import tensorflow.compat.v1 as tf
@@ -74,7 +74,7 @@ def test_losses_and_accuracies_of_a_batch_are_googles(google, googles_records, t
     source = records.source()
     with Predictor(forward, cpu_devices(num_replicas)) as predictor:
         predictor.restore(checkpoints.open_checkpoint(checkpoint))
-        actual = head.metrics_of(predictor.predict(source, 4))
+        actual = capability.metrics_of(predictor.predict(source, 4))
     for name, value in expected.items():
         np.testing.assert_allclose(actual[name], value, rtol=1e-5, atol=1e-5, err_msg=name)
     np.testing.assert_allclose(actual["perplexity"], np.exp(expected["masked_lm_loss"]), rtol=1e-4)

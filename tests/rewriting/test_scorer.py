@@ -16,7 +16,7 @@ from rewriting import data, evaluation, rewrite, run, slot_files
 from rewriting.slot_files import SlotExample
 from rewriting_files import create_here, made_up_texts, write_slots
 from runs import predict
-from runs.head import Measured
+from runs.capability import Measured
 from runs.report_page import Part
 
 LONGEST = 32
@@ -261,7 +261,7 @@ def test_the_report_shows_the_ranks_and_the_worst_misses_first(two_layers, score
     slots = data.load_slots(path, two_layers.encoding(LONGEST), str(tmp_path),
                             dynamic_padding=True)
     scores = np.array([3, 1, -1, 0, -2, 0.5, 2, 0.5])
-    shown = evaluation.page(None, Measured({}, shown=evaluation.Shown(slots, scores)))
+    shown = evaluation.page(Measured({}, shown=evaluation.Shown(slots, scores)))
     assert [row[:2] for row in shown["scores"].rows] == [
         ("1", 1), ("2 – 5", 2), ("6 – 10", 0), ("more than 10", 0)]
     assert shown["marked"].examples == [

@@ -21,7 +21,7 @@ class Job:
         output_dir = "nowhere"
 
     class model:
-        class own:
+        class similarity:
             matryoshka = ()
 
 
@@ -43,7 +43,7 @@ def shown(tiny_model, tmp_path):
         measured = evaluation.measure(Job, texts, predict)
         of_text = {text: vectors[number] for row, numbers in zip(rows, texts.numbers)
                    for text, number in zip(row, numbers)}
-        return measured, report.page(None, measured), of_text
+        return measured, report.page(measured), of_text
     return measure
 
 

@@ -10,7 +10,7 @@ from reading_files import write_made_up
 from runs.label_types import MultiLabel, Regression, SingleLabel
 from tagging import data as tagging_data, formats
 from tagging_files import columns, made_up
-from tasks import head
+from tasks import capability
 from tasks.data import load_texts
 from tasks.table import TASKS
 
@@ -43,7 +43,7 @@ def test_that_of_a_classifier_is_of_the_examples_asked_for(encoding, tmp_path):
                        str(tmp_path / "store"), dynamic_padding=True)
     share = np.bincount(texts.labels, minlength=2) / 40
     some = np.array([3, 5, 8])
-    assert head._baseline(texts).loss(some) == pytest.approx(
+    assert capability._baseline(texts).loss(some) == pytest.approx(
         -np.log(share[texts.labels[some]]).mean(), rel=1e-6)
 
 

@@ -57,9 +57,8 @@ def exported(request, tiny_model, tmp_path_factory):
 
 def features_of(export_dir):
     """The test set as the model's inputs, padded to one length."""
-    model = model_folder.load(str(export_dir))
-    texts = encode_texts([Example(text, None, None) for text in TEXTS], model.own.kind,
-                         model.encoding)
+    found, _, encoding = model_folder.load(str(export_dir))
+    texts = encode_texts([Example(text, None, None) for text in TEXTS], found.kind, encoding)
     source = texts.source(with_labels=False)
     return source.fetch(np.arange(NUM_TEXTS), 24)
 
@@ -105,7 +104,7 @@ def test_it_has_the_numbers_of_do_predict_whatever_the_sizes_of_the_batch(export
     outputs = run_saved_model(exported / "export", features)
     np.testing.assert_allclose(scores_of(outputs), expected(exported), atol=1e-5)
     assert ("label_index" in outputs) == (
-        model_folder.load(str(exported)).own.kind.name == "classes")
+        model_folder.load(str(exported))[0].kind.name == "classes")
     if "label_index" in outputs:
         np.testing.assert_array_equal(outputs["label_index"], expected(exported).argmax(axis=1))
     one = {name: value[:1, :int(features["input_mask"][0].sum())]

@@ -134,8 +134,8 @@ def model_folder_features(model):
     """TEXTS as an export takes them."""
     from runs.rows import Example
     from tasks.data import encode_texts
-    source = encode_texts([Example(text, None, None) for text in TEXTS], model.own.kind,
-                          model.encoding).source(with_labels=False)
+    source = encode_texts([Example(text, None, None) for text in TEXTS], model[0].kind,
+                          model[2]).source(with_labels=False)
     return source.fetch(np.arange(len(TEXTS)), int(source.lengths.max()))
 
 

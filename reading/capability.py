@@ -1,0 +1,184 @@
+"""Models that find answers to questions: see `runs.capability`.
+
+A plain text is a pair: a question, and the context that the answer is in.
+"""
+
+import dataclasses
+import os
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, get_type_hints
+
+import tensorflow.compat.v1 as tf
+from absl import flags
+
+from encoder import label_config
+from encoder.encoding import Encoding
+from encoder.model_files import ModelFiles
+from engine.checkpoints.checkpoints import Checkpoint
+from engine.disk import files
+from engine.errors import UserError
+from engine.model import Forward, Mode
+from modeling import BertConfig
+from reading import answers, data, evaluation, model, report
+from reading.answers import Answers, AnswerSettings
+from reading.data import QuestionSet, WindowSettings
+from runs import kinds, model_card
+from runs.capability import (
+    Capability, Card, Encoded, Job, Measured, Predict, Reader, Result, Sets, Training)
+from runs.rows import Example
+from runs.squad_files import Paragraph, Question
+
+
+class Reading(NamedTuple):
+    """How contexts are read and answers chosen."""
+    windows: WindowSettings
+    answers: AnswerSettings
+
+
+class AnswerFinder(Capability):
+    """A model that finds the answer to a question in a text."""
+    verb, unit, loss = "Answering", "windows", None
+    prediction_files = evaluation.PREDICTION_FILES
+
+    def __init__(self, reading: Reading, config: BertConfig, encoding: Encoding):
+        super().__init__(config, encoding)
+        self.reading = reading
+
+    @classmethod
+    def open(cls, trained: ModelFiles) -> "AnswerFinder":
+        """See `Capability`; the settings of a model of Google's code are the defaults."""
+        model.require_head(trained.checkpoint, trained.flag)
+        config, description = trained.config(), trained.description()
+        if not description:
+            return cls(Reading(WindowSettings(), AnswerSettings()), config,
+                       trained.encoding(config.max_position_embeddings))
+        found = cls(described(trained.folder), config,
+                    trained.encoding(description["max_seq_length"]))
+        found.check()
+        return found
+
+    def check(self) -> None:
+        """Raises a UserError if a window has no room for a context, or the model too few positions."""
+        length, positions = self.encoding.max_seq_length, self.config.max_position_embeddings
+        query_length = self.reading.windows.max_query_length
+        if length <= query_length + data.NUM_SPECIAL:
+            raise UserError(f"--max_seq_length={length} leaves no room for a context beside a "
+                            f"question of --max_query_length={query_length} tokens and "
+                            f"{data.NUM_SPECIAL} special ones; raise the one or lower the other")
+        if length > positions:
+            raise UserError(f"{label_config.FILE}: max_seq_length is {length}, and the model has "
+                            f"{positions} positions")
+
+    def facts(self) -> Dict[str, Any]:
+        """The encoder."""
+        return {"task": "reading comprehension", **self.encoder_facts()}
+
+    def metrics(self) -> Sequence[str]:
+        """SQuAD's."""
+        return (("f1", "exact", "best_f1", "best_exact")
+                if self.reading.windows.version_2_with_negative else ("f1", "exact_match"))
+
+    def require(self, checkpoint: Checkpoint, flag: str) -> None:
+        """The layer of starts and ends."""
+        model.require_head(checkpoint, flag)
+
+    def load(self, job: Job, values: flags.FlagValues, training: Any = None) -> Sets:
+        """See `Capability`; there are no students."""
+        def load(path: str, is_training: bool) -> QuestionSet:
+            return data.load(path, self.encoding, self.reading.windows, job.settings.store_dir,
+                             is_training=is_training,
+                             dynamic_padding=job.settings.training.dynamic_padding)
+
+        train = held_out = None
+        if values.do_train:
+            train = self._training(load(values.train_file, True))
+        if values.do_predict or values.do_eval:
+            held_out = load(values.predict_file, False)
+        if values.do_eval and not held_out.is_labelled:
+            raise UserError(f"--do_eval: --predict_file={values.predict_file} does not have the "
+                            "answers of all questions; --do_predict answers them")
+        return Sets(train, {"": held_out} if values.do_eval else {},
+                    {"": held_out} if values.do_predict else {})
+
+    def _training(self, questions: QuestionSet) -> Training:
+        windows = dataclasses.asdict(self.reading.windows)
+        return Training(
+            len(questions), questions.content_hash, self.forward(), questions.training_source,
+            facts={f"--{name}": value for name, value in windows.items()},
+            baseline=questions.baseline())
+
+    def forward(self, *_: Any) -> Forward:
+        """See `reading.model`."""
+        return model.forward_of(self.config)
+
+    def measure(self, job: Job, held_out: QuestionSet, predict: Predict) -> Measured:
+        """See `evaluation`."""
+        return evaluation.measure(job, held_out, predict)
+
+    def write(self, job: Job, test: QuestionSet, suffix: str, predict: Predict) -> Measured:
+        """See `evaluation`."""
+        return evaluation.write(job, test, predict)
+
+    def page(self, job: Job, measured: Measured) -> Dict[str, Any]:
+        """See `reading.report`."""
+        return report.page(measured)
+
+    def describe(self) -> Dict[str, Any]:
+        """How contexts are read and answers chosen."""
+        return {"kind": kinds.ANSWERS, **dataclasses.asdict(self.reading.windows),
+                **dataclasses.asdict(self.reading.answers)}
+
+    def outputs(self, inputs: Dict[str, tf.Tensor], mode: Mode) -> Dict[str, tf.Tensor]:
+        """The logits of starts and ends."""
+        return model.logits_of(self.config, inputs, mode)
+
+    def card(self) -> Card:
+        """See `Capability`."""
+        return Card(
+            "It finds the answer to a question in a text", (),
+            f"""\
+A window is `[CLS] question [SEP] text [SEP]` as WordPiece ids of `assets.extra/vocab.txt`,
+{model_card.casing(self)}.
+Inputs, all int32 `[batch, length]`: `input_ids`, padded with 0; `input_mask`, 1 on ids and 0 on
+padding; `segment_ids`, 1 on the text and its `[SEP]`, else 0.""",
+            """\
+float32 `[batch, length]`: `start_logits` and `end_logits`, how likely the answer begins and
+ends at a token. The answer is the span of the text for which their sum is greatest; if questions may
+have none, that of `[CLS]` is the score of having none""",
+            model_card.PREDICT.format(input="questions.tsv"))
+
+    def reader(self) -> Reader:
+        """Of a pair of texts, the first is the question, the second the context."""
+        windows, settings = self.reading
+
+        def encode(examples: List[Example]) -> Encoded:
+            paragraphs = [Paragraph(example.text_b, [Question("", example.text_a, None)])
+                          for example in examples]
+            questions = data.encode(paragraphs, self.encoding, windows)
+            every = slice(0, len(questions.records))
+            return Encoded(questions.source(every), lambda logits: (
+                result(found) for _, found in answers.find_all(questions, every, logits, settings)))
+
+        odds = ["null_odds"] if windows.version_2_with_negative else []
+        return Reader(self.forward(), encode, True, ["answer", "probability", *odds])
+
+
+def described(folder: str, given: Mapping[str, Any] = {}) -> Reading:
+    """The settings that a trained model's description has, except those given.
+
+    Raises:
+        UserError: the description is damaged.
+    """
+    types = {**get_type_hints(WindowSettings), **get_type_hints(AnswerSettings)}
+    path = os.path.join(folder, label_config.FILE)
+    record = {**files.read_record(path, "the model's description", types), **given}
+    return Reading(*(cls(**{field.name: record[field.name] for field in dataclasses.fields(cls)})
+                     for cls in (WindowSettings, AnswerSettings)))
+
+
+def result(found: Answers) -> Result:
+    """The answer to a question, as a line of predictions."""
+    probability = 0.0 if found.candidates[0] is answers.NONE_POSSIBLE else found.chosen()[1]
+    numbers = {"probability": probability, "null_odds": found.null_odds}
+    shown = {name: f"{value:.9g}" for name, value in numbers.items() if value is not None}
+    return Result([found.text, *shown.values()],
+                  {"answer": found.text, **{name: float(number) for name, number in shown.items()}})

@@ -1,0 +1,226 @@
+"""What a capability of this project is, a `Capability`, and what its methods take and return.
+
+Everything else of a command is in `runs.command`.
+"""
+
+import abc
+import copy
+from typing import (
+    Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Type, TypeVar,
+    Union)
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+from absl import flags
+
+from encoder.encoding import Encoding
+from encoder.model_files import ModelFiles
+from engine.checkpoints.checkpoints import Checkpoint
+from engine.data.batches import Source
+from engine.devices.devices import Devices
+from engine.model import Baseline, Forward, Mode
+from engine.training.settings import EpochSchedule, RunSettings
+from modeling import BertConfig
+from runs.columns import Trained
+from runs.rows import Example
+
+
+class Job(NamedTuple):
+    """A model, the devices and the settings: all that a run needs except its data."""
+    model: "Capability"
+    devices: Devices
+    settings: RunSettings
+    predict_batch_size: Optional[int] = None
+
+
+class Training(NamedTuple):
+    """What a model is trained on, and the loss."""
+    num_examples: int
+    content_hash: str  # of the data
+    forward: Forward
+    make_source: Callable[[], Source]  # called only if something is left to train
+    facts: Mapping[str, Any] = {}  # identify the run, in addition to those of the model
+    description: Mapping[str, Any] = {}  # entries of task.json that only the data determine
+    ties_embeddings: bool = False  # the word embeddings are output weights, too
+    baseline: Optional[Baseline] = None  # a training whose loss is not below it learns nothing
+    loss_unit: float = 1.0  # see `loop.Run`
+
+
+def facts_of(job: Job, data: Training) -> Dict[str, Any]:
+    """What identifies the run of a training."""
+    return {**job.model.facts(), "training data": data.content_hash, **data.facts}
+
+
+class Sets(NamedTuple):
+    """The sets that a run needs, tokenized. A held-out set has a length: the number of its records."""
+    train: Optional[Training] = None
+    # Suffix of the names of the results → set. The set "" chooses the best checkpoint.
+    dev: Mapping[str, Any] = {}
+    test: Mapping[str, Any] = {}  # by the suffix of the files of predictions
+
+    def held_out(self) -> List[Any]:
+        """All sets that are predicted."""
+        return [*self.dev.values(), *self.test.values()]
+
+
+class Measured(NamedTuple):
+    """How good a model's predictions of a set are."""
+    results: Dict[str, float]  # eval_results.txt
+    details: Mapping[str, Any] = {}  # JSON values for eval_results.json alone
+    table: Sequence[Mapping[str, Any]] = ()  # rows for the log
+    shown: Any = None  # what the report page needs
+
+
+Predict = Callable[[Source], Dict[str, np.ndarray]]  # the predictions for all examples of a source
+
+
+class Result(NamedTuple):
+    """What is predicted for a text."""
+    fields: Sequence[str]  # the columns of a line
+    entry: Dict[str, Any]  # the same as a JSON object
+
+
+AnyResult = Union[Result, str]  # or why the model cannot read the text
+
+
+class Encoded(NamedTuple):
+    """Some texts as the model reads them: any number of records for each text."""
+    source: Source
+    # (predictions for all records, each [n, ...]) → a result for each text, in order.
+    decode: Callable[[Dict[str, np.ndarray]], Iterable[AnyResult]]
+    num_left_out: Sequence[int] = ()  # the tokens of each text that the model does not read; (): none
+
+
+class Reader(NamedTuple):
+    """How a trained model reads texts, one by one or in pairs."""
+    forward: Forward
+    encode: Callable[[List[Example]], Encoded]
+    takes_pairs: Optional[bool]  # None: texts or pairs, as the input has them
+    columns: Sequence[str]  # the names of the fields of a result
+    trained_columns: Optional[Trained] = None  # of the texts in the training's file
+    pair_columns: Sequence[str] = ()  # the names of the fields for pairs, if `takes_pairs` is None
+    ranks_first: bool = False  # of the pairs of a query and texts, the texts stand first
+    report: Callable[[str], None] = lambda name: None  # see `Encoding.report`; set by `runs.kinds`
+
+
+class Card(NamedTuple):
+    """What the README.md of an export says of this kind of model, in Markdown."""
+    summary: str  # what the model does
+    labels: Sequence[str]  # in the order of the outputs; none for a model without
+    inputs: str  # what the inputs are
+    outputs: str
+    command: str  # of this project that reads the export
+
+
+class Capability(abc.ABC):
+    """A model of one kind, except its variables: an encoder with a head on it.
+
+    A subclass is a kind of model, and has what commands need to train, evaluate, export and read texts
+    with it. An instance is made from flags or, by `open`, from a model folder.
+
+    Attributes of a kind:
+        verb: "Tagging", for the log of predictions.
+        unit: what a set's records are, in the plural: "windows".
+        prediction_files: patterns of what `write` writes, which a training outdates.
+        inputs: of an export, int32, and how many dimensions each has.
+        loss: the name of the loss among the results, which --metric_for_best can name, too.
+        length: the class of the settings of a training's length.
+
+    Attributes:
+        config: of the encoder.
+        encoding: how it reads texts; None if pretraining does not know the vocabulary.
+    """
+    verb: str
+    unit: str
+    prediction_files: Sequence[str] = ()
+    inputs: Mapping[str, int] = {"input_ids": 2, "input_mask": 2, "segment_ids": 2}
+    loss: Optional[str] = "eval_loss"
+    length: Type = EpochSchedule
+
+    def __init__(self, config: BertConfig, encoding: Optional[Encoding]):
+        self.config, self.encoding = config, encoding
+
+    @classmethod
+    def open(cls, trained: ModelFiles) -> "Capability":
+        """The model in a folder, checked against its checkpoint."""
+        raise NotImplementedError
+
+    def replaced(self: "Kind", **attributes: Any) -> "Kind":
+        """The same model with other values of some attributes."""
+        other = copy.copy(self)
+        vars(other).update(attributes)
+        return other
+
+    def check(self) -> None:  # noqa: B027 (most heads fit any encoder)
+        """Raises a UserError if head and encoder do not fit."""
+
+    @abc.abstractmethod
+    def facts(self) -> Dict[str, Any]:
+        """What identifies a run; "task" is its name."""
+
+    def encoder_facts(self) -> Dict[str, Any]:
+        """What identifies the encoder of a run."""
+        return {"model config": self.config.to_dict(),
+                "vocabulary": self.encoding.vocab_hash,
+                "casing (--do_lower_case)": self.encoding.do_lower_case,
+                "--max_seq_length": self.encoding.max_seq_length}
+
+    def num_outputs(self) -> Optional[int]:
+        """Of the output layer that a training may start from; None if it may have any number."""
+        return None
+
+    def metrics(self) -> Sequence[str]:
+        """The metrics for --metric_for_best; the first is its default."""
+        return ()
+
+    def require(self, checkpoint: Checkpoint, flag: str) -> None:
+        """Raises a UserError, which names the flag, if the checkpoint lacks this head."""
+        raise NotImplementedError
+
+    def load(self, job: Job, values: flags.FlagValues,
+             training: Optional[Callable[[Job, Any], Training]] = None) -> Sets:
+        """The sets that the flags ask for.
+
+        Args:
+            training: makes a training of the training set, for a student of this kind.
+        """
+        raise NotImplementedError
+
+    def forward(self, sets: Sequence[Any] = (), checkpoint: Optional[Checkpoint] = None) -> Forward:
+        """The model that predicts these held-out sets, with the variables of the checkpoint."""
+        raise NotImplementedError
+
+    def measure(self, job: Job, held_out: Any, predict: Predict) -> Measured:
+        """How good the predictions of a set of `Sets.dev` are."""
+        raise NotImplementedError
+
+    def write(self, job: Job, test: Any, suffix: str, predict: Predict) -> Optional[Measured]:
+        """Writes what is predicted for the set `suffix` of `Sets.test`.
+
+        Returns:
+            The metrics, if it also measures the set.
+        """
+        raise NotImplementedError
+
+    def page(self, job: Job, measured: Measured) -> Dict[str, Any]:
+        """Parts of the `report_page.Report`."""
+        return {}
+
+    def describe(self) -> Dict[str, Any]:
+        """The entries of task.json, from which `open` makes the model; {}: there is no such file."""
+        return {}
+
+    def outputs(self, inputs: Dict[str, tf.Tensor], mode: Mode) -> Dict[str, tf.Tensor]:
+        """The outputs of an export, by name, from the placeholders of `inputs`."""
+        raise NotImplementedError
+
+    def card(self) -> Card:
+        """What README.md of an export says of the model."""
+        raise NotImplementedError
+
+    def reader(self) -> Reader:
+        """How the model reads plain texts."""
+        raise NotImplementedError
+
+
+Kind = TypeVar("Kind", bound=Capability)

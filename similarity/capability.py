@@ -1,0 +1,213 @@
+"""Models that give each text a vector: see `runs.capability`."""
+
+import functools
+import json
+import os
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+from absl import flags
+
+from encoder import bert, label_config
+from encoder.encoding import Encoding
+from encoder.model_files import ModelFiles
+from engine import log
+from engine.checkpoints.checkpoints import Checkpoint
+from engine.disk import files as disk
+from engine.errors import UserError
+from engine.model import Baseline, Forward, Mode
+from modeling import BertConfig
+from runs import model_card, results, sets
+from runs.capability import (
+    Capability, Card, Encoded, Job, Measured, Predict, Reader, Result, Sets, Training)
+from runs.rows import Example
+from similarity import data, evaluation, files, model, report, rows
+from similarity.data import TextSet
+from similarity.files import Given, TextFile
+from similarity.model import Objective
+from similarity.rows import Rows
+
+_RESULTS = "test_results.tsv"
+
+
+class Similarity(NamedTuple):
+    """The description of a model, and the files and the objective of a run."""
+    pooling: str = "mean"  # one of bert.POOLINGS
+    query_prefix: str = ""  # before anchors
+    matryoshka: Tuple[int, ...] = ()  # the numbers of components that it is trained for; (): all
+    objective: Optional[Objective] = None  # None without a training
+    spreads: bool = False  # whether equal texts shall not share a step
+    files: Mapping[str, TextFile] = {}  # by the names of the sets
+
+
+class TextEncoder(Capability):
+    """A model that gives each text a vector.
+
+    Attributes:
+        similarity: what is in its description, and what a run trains on.
+    """
+    verb, unit, prediction_files, loss = "Encoding", "texts", (_RESULTS,), None
+
+    def __init__(self, similarity: Similarity, config: BertConfig, encoding: Encoding):
+        super().__init__(config, encoding)
+        self.similarity = similarity
+
+    @classmethod
+    def open(cls, trained: ModelFiles) -> "TextEncoder":
+        """See `Capability`."""
+        similarity = described(trained.folder)
+        if not similarity:
+            raise UserError(f"{trained.flag}={trained.path} was not trained for similarity; train it "
+                            "(python -m similarity.run with --do_train)")
+        return cls(similarity, trained.config(),
+                   trained.encoding(trained.description()["max_seq_length"]))
+
+    def check(self) -> None:
+        """Raises a UserError if vectors have fewer components than --matryoshka."""
+        sizes, size = self.similarity.matryoshka, self.config.hidden_size
+        if max(sizes, default=1) > size:
+            raise UserError(f"--matryoshka={','.join(map(str, sizes))}: the model's vectors have "
+                            f"{size} components")
+
+    def facts(self) -> Dict[str, Any]:
+        """How vectors are made, and the encoder."""
+        similarity = self.similarity
+        return {"task": "similarity", "--pooling": similarity.pooling,
+                "--query_prefix": similarity.query_prefix,
+                "--matryoshka": list(similarity.matryoshka), **self.encoder_facts()}
+
+    def metrics(self) -> Sequence[str]:
+        """Of the scores of the dev set, or else of ranking."""
+        dev = self.similarity.files.get("dev")
+        scored = dev and dev.has_scores
+        return (["spearman", "pearson"] if scored else
+                ["mrr_at_10", "ndcg_at_10", "recall_at_1", "recall_at_5", "recall_at_10"])
+
+    def require(self, checkpoint: Checkpoint, flag: str) -> None:
+        """Any BERT gives vectors."""
+
+    def load(self, job: Job, values: flags.FlagValues,
+             training: Optional[Callable[[Job, TextSet], Training]] = None) -> Sets:
+        """See `Capability`; a distillation names its file with its own flags, and reads no scores."""
+        named = self.similarity.files
+        if training:
+            columns = [name for name in (values.text_column, values.text_pair_column) if name]
+            named = {"train": files.open_file(
+                sets.find(values, "train", files.EXTENSIONS), Given(columns, None, values.header),
+                labelled=False)}
+        found = {name: data.load(
+            file, self.encoding, self.similarity.query_prefix, job.settings.store_dir,
+            dynamic_padding=job.settings.training.dynamic_padding) for name, file in named.items()}
+        train = found.get("train") and (training or self._training)(job, found["train"])
+        return Sets(train, *({"": found[name]} if name in found else {} for name in ("dev", "test")))
+
+    def _training(self, job: Job, texts: TextSet) -> Training:
+        objective, spreads = self.similarity.objective, self.similarity.spreads
+        if job.settings.global_batch_size(job.devices.num_replicas) < 2 and texts.num_texts < 3:
+            raise UserError("--train_batch_size=1: a step with one example has nothing to compare it "
+                            "with; the larger the batch, the more each example learns from")
+        return Training(
+            texts.num_examples, texts.content_hash,
+            model.training_forward_of(self.config, self.similarity.pooling, objective,
+                                      max(2, texts.num_texts)),
+            functools.partial(texts.training_source, spread=spreads,
+                              bucketed=job.settings.training.xla),
+            facts={"--loss": objective.loss, "--temperature": objective.temperature,
+                   "--symmetric": objective.symmetric, "--spread_duplicates": spreads},
+            baseline=Baseline("giving all texts the same vector", lambda indices: _loss_of_equals(
+                texts, objective, indices)))
+
+    def forward(self, *_: Any) -> Forward:
+        """See `similarity.model`."""
+        return model.forward_of(self.config, self.similarity.pooling)
+
+    def measure(self, job: Job, held_out: TextSet, predict: Predict) -> Measured:
+        """See `evaluation`."""
+        return evaluation.measure(job, held_out, predict)
+
+    def write(self, job: Job, test: TextSet, suffix: str, predict: Predict) -> None:
+        """Writes the similarities of a line's first text and its others, or a single text's vector."""
+        is_single, numbers = test.num_texts == 1, test.numbers
+        path = os.path.join(job.settings.output_dir, _RESULTS)
+        with rows.predicted(test.source(), predict, job.settings.output_dir) as vectors:
+            found = (Rows(vectors, vectors.shape[1], numbers[:, 0]) if is_single
+                     else evaluation.similarities(vectors, numbers))
+            results.write_lines(path, ("\t".join(f"{value:.9g}" for value in row) for row in found))
+        log.info(f"Predicted {len(numbers):,} {'vectors' if is_single else 'lines'}: {path}")
+
+    def page(self, job: Job, measured: Measured) -> Dict[str, Any]:
+        """See `similarity.report`."""
+        return report.page(measured)
+
+    def describe(self) -> Dict[str, Any]:
+        """How vectors are made."""
+        similarity = self.similarity
+        return {"kind": label_config.SIMILARITY, "pooling": similarity.pooling,
+                "query_prefix": similarity.query_prefix, "matryoshka": list(similarity.matryoshka)}
+
+    def outputs(self, inputs: Dict[str, tf.Tensor], mode: Mode) -> Dict[str, tf.Tensor]:
+        """The vectors."""
+        return self.forward()(inputs, mode).predictions
+
+    def card(self) -> Card:
+        """See `Capability`."""
+        prefix, sizes = self.similarity.query_prefix, self.similarity.matryoshka
+        of_query = f" A query begins with `{log.visible(prefix)}`." if prefix else ""
+        of_sizes = ("" if not sizes else f". Their first {', '.join(map(str, sizes))} components are "
+                    "vectors, too, once they are made as long as 1")
+        return Card(
+            "It gives each text a vector; the product of two vectors is the similarity of their texts",
+            (), f"""\
+`[CLS] text [SEP]` as WordPiece ids of `assets.extra/vocab.txt`, {model_card.casing(self)},
+at most {self.encoding.max_seq_length} of them.{of_query}
+Inputs, all int32 `[batch, length]`: `input_ids`, padded with 0; `input_mask`, 1 on ids and 0 on
+padding; `segment_ids`, all 0.""",
+            f"`vectors`, float32 `[batch, {self.config.hidden_size}]`, of length 1{of_sizes}",
+            model_card.PREDICT.format(input="texts.txt"))
+
+    def reader(self) -> Reader:
+        """Texts have vectors, pairs a similarity."""
+        def encode(examples: List[Example]) -> Encoded:
+            is_pair = any(example.text_b is not None for example in examples)
+            texts = data.encode([files.Example(
+                (example.text_a, example.text_b or "") if is_pair else (example.text_a,))
+                for example in examples], self.encoding, self.similarity.query_prefix)
+            return Encoded(texts.source(), lambda predictions: _results(texts, predictions["vectors"]),
+                           texts.num_left_out)
+
+        return Reader(self.forward(), encode, None, ["vector"], pair_columns=["similarity"])
+
+
+def described(folder: str) -> Optional[Similarity]:
+    """The description in a folder's task.json; None for another kind of model."""
+    description = label_config.read(folder)
+    if not description or description["kind"] != label_config.SIMILARITY:
+        return None
+    path = os.path.join(folder, label_config.FILE)
+    record = disk.read_record(path, "the model's description", {
+        "pooling": str, "query_prefix": str, "matryoshka": list})
+    sizes = record["matryoshka"]
+    if record["pooling"] not in bert.POOLINGS or not all(
+            isinstance(size, int) and size > 0 for size in sizes):
+        raise UserError(f"{path} is damaged: its pooling is {record['pooling'][:20]!r}, its matryoshka "
+                        f"{str(sizes)[:40]}")
+    return Similarity(record["pooling"], record["query_prefix"], tuple(sizes))
+
+
+def _loss_of_equals(texts: TextSet, objective: Objective, indices: np.ndarray) -> float:
+    """The loss of a step if all vectors are equal; equal texts are not looked at."""
+    if objective.loss == model.RANKING:
+        return float(np.log(len(indices) * max(1, texts.num_texts - 1)))
+    scores = np.sort(texts.scores[indices])
+    return float(np.log1p(np.searchsorted(scores, scores, side="left").sum()))
+
+
+def _results(texts: TextSet, vectors: np.ndarray) -> Iterator[Result]:
+    if texts.num_texts == 1:
+        for number in texts.numbers[:, 0]:
+            values = [float(f"{value:.9g}") for value in vectors[number]]
+            yield Result([json.dumps(values)], {"vector": values})
+    else:
+        for similarity in evaluation.similarities(vectors, texts.numbers)[:, 0]:
+            yield Result([f"{similarity:.9g}"], {"similarity": float(f"{similarity:.9g}")})

@@ -1,0 +1,167 @@
+"""Taggers of the words of sentences: see `runs.capability`."""
+
+import json
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+from absl import flags
+
+from encoder import label_config, model_files
+from encoder.encoding import Encoding
+from encoder.model_files import ModelFiles
+from engine.checkpoints.checkpoints import Checkpoint
+from engine.data import text_files
+from engine.disk import files
+from engine.errors import UserError
+from engine.model import Forward, Mode
+from modeling import BertConfig
+from runs import kinds, model_card, sets
+from runs.capability import (
+    Capability, Card, Encoded, Job, Measured, Predict, Reader, Result, Sets, Training)
+from runs.rows import Example
+from tagging import data, evaluation, formats, model, report, schemes
+from tagging.data import SentenceSet, TagSet
+from tagging.formats import Layout, TaggedFile
+from tagging.model import Tagger
+
+
+def open_files(values: flags.FlagValues) -> Dict[str, TaggedFile]:
+    """The files of the sets that the flags ask for, by the names of the sets.
+
+    Raises:
+        UserError: one is missing, or has no sentence.
+    """
+    layout = Layout(values.word_column, values.tag_column)
+    return {name: formats.open_file(sets.find(values, name, formats.EXTENSIONS), layout,
+                                    has_tags=name != "test") for name in sets.wanted(values)}
+
+
+class EntityTagger(Capability):
+    """A model that finds entities in sentences by tagging their words."""
+    verb, unit, prediction_files = "Tagging", "windows", ("predict.*",)
+    inputs = {"input_ids": 2, "input_mask": 2, "segment_ids": 2, "first_pieces": 2, "num_words": 1}
+
+    def __init__(self, tagger: Tagger, config: BertConfig, encoding: Encoding):
+        super().__init__(config, encoding)
+        self.tagger = tagger
+
+    @classmethod
+    def open(cls, trained: ModelFiles) -> "EntityTagger":
+        """See `Capability`."""
+        description = trained.description()
+        if not description or description["kind"] != kinds.TAGS:
+            raise UserError(f"{trained.flag}={trained.path} has no trained tagger; train one "
+                            "(--do_train)")
+        path = trained.file(label_config.FILE)
+        record = files.read_record(path, "the tagger's description",
+                                   {"types": list, "scheme": str, "crf": bool})
+        if record["scheme"] not in schemes.NAMES:
+            raise UserError(f"{path} is damaged: it has the scheme {record['scheme'][:20]!r}")
+        tagger = Tagger(TagSet(tuple(record["types"]), record["scheme"]), record["crf"])
+        found = cls(tagger, trained.config(), trained.encoding(description["max_seq_length"]))
+        found.require(trained.checkpoint, trained.flag)
+        return found
+
+    def facts(self) -> Dict[str, Any]:
+        """The labels, the scheme, whether there is a CRF, and the encoder."""
+        tags = self.tagger.tags
+        return {"task": "tagging", "label set": list(tags.labels), "scheme": tags.scheme,
+                "--crf": self.tagger.crf, **self.encoder_facts()}
+
+    def num_outputs(self) -> int:
+        """The number of labels."""
+        return len(self.tagger.tags.labels)
+
+    def metrics(self) -> Sequence[str]:
+        """Of entities, and the accuracy of the tags."""
+        return "eval_f1", "eval_precision", "eval_recall", "eval_accuracy"
+
+    def require(self, checkpoint: Checkpoint, flag: str) -> None:
+        """A classification layer with as many outputs."""
+        model_files.require_classifier(checkpoint, flag)
+        model_files.check_outputs(checkpoint, self.num_outputs(), flag)
+
+    def load(self, job: Job, values: flags.FlagValues, training: Any = None) -> Sets:
+        """See `Capability`; there are no students."""
+        found = {name: data.load_sentences(
+            file, self.tagger.tags, self.encoding, job.settings.store_dir,
+            dynamic_padding=job.settings.training.dynamic_padding)
+            for name, file in open_files(values).items()}
+        train = found.get("train") and self._training(found["train"])
+        return Sets(train, *({"": found[name]} if name in found else {} for name in ("dev", "test")))
+
+    def _training(self, sentences: SentenceSet) -> Training:
+        return Training(len(sentences), sentences.content_hash, self.forward(), sentences.source,
+                        baseline=sentences.baseline())
+
+    def forward(self, *_: Any) -> Forward:
+        """See `tagging.model`."""
+        return model.forward_of(self.config, self.tagger)
+
+    def measure(self, job: Job, held_out: SentenceSet, predict: Predict) -> Measured:
+        """See `evaluation`."""
+        return evaluation.measure(held_out, predict)
+
+    def write(self, job: Job, test: SentenceSet, suffix: str, predict: Predict) -> None:
+        """See `evaluation`."""
+        evaluation.write(job, test, predict)
+
+    def page(self, job: Job, measured: Measured) -> Dict[str, Any]:
+        """See `tagging.report`."""
+        return report.page(measured)
+
+    def describe(self) -> Dict[str, Any]:
+        """The types of entities, the scheme, and whether there is a CRF."""
+        tags = self.tagger.tags
+        return {"kind": kinds.TAGS, "types": list(tags.types), "scheme": tags.scheme,
+                "crf": self.tagger.crf}
+
+    def outputs(self, inputs: Dict[str, tf.Tensor], mode: Mode) -> Dict[str, tf.Tensor]:
+        """The best sequence of labels, and each label's score by itself."""
+        whole = tf.ones_like(inputs["num_words"], tf.float32)
+        words, scores = model.words_of(
+            self.config, self.tagger, {**inputs, "opens": whole, "closes": whole}, mode)
+        # Decoding goes from word to word, and needs two: one more is added, which is in no sentence.
+        padded = words._replace(emissions=tf.pad(words.emissions, [[0, 0], [0, 1], [0, 0]]))
+        return {"label_index": model.best_labels(self.tagger, padded, scores)[:, :-1],
+                "scores": words.emissions}
+
+    def card(self) -> Card:
+        """See `Capability`."""
+        labels = self.tagger.tags.labels
+        return Card(
+            "It finds entities in sentences", labels,
+            f"""\
+`[CLS] sentence [SEP]` as WordPiece ids of `assets.extra/vocab.txt`, {model_card.casing(self)},
+at most {self.encoding.max_seq_length} of them; the program below cuts a longer sentence into windows.
+Inputs, all int32: `input_ids` `[batch, length]`, padded with 0; `input_mask`, 1 on ids and 0 on
+padding; `segment_ids`, all 0; `first_pieces` `[batch, words]`, the position in `input_ids` of each
+word's first piece, padded with 0; `num_words` `[batch]`, at least 1.""",
+            f"""\
+`label_index`, int32 `[batch, words]`, the labels of the words, by their numbers above: of
+the sequences that the scheme allows the best one; what stands after a sentence's last word means
+nothing. `scores`, float32 `[batch, words, {len(labels)}]`, of each label by itself""",
+            model_card.PREDICT.format(input="texts.txt"))
+
+    def reader(self) -> Reader:
+        """See `Capability`."""
+        def encode(examples: List[Example]) -> Encoded:
+            texts = [text_files.whole_characters(example.text_a) for example in examples]
+            units = [formats.units_of(text) for text in texts]
+            # A text without words becomes one [UNK]; its tag is ignored.
+            words = [[text[start:end] for start, end in found] or [""]
+                     for text, found in zip(texts, units)]
+            sentences = data.encode_words(words, self.tagger.tags, self.encoding)
+            return Encoded(sentences.source(),
+                           lambda predictions: _results(texts, units, sentences, predictions))
+
+        return Reader(self.forward(), encode, False, ["entities"])
+
+
+def _results(texts: List[str], units: List[List[Tuple[int, int]]], sentences: SentenceSet,
+             predictions: Dict[str, np.ndarray]) -> Iterator[Result]:
+    entities = evaluation.entities_of(sentences, sentences.of_sentences(predictions["labels"]))
+    for text, places, some in zip(texts, units, entities):
+        found = [formats.entry_of(text, places, entity) for entity in some if places]
+        yield Result([json.dumps(found, ensure_ascii=False)], {"entities": found})

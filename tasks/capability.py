@@ -1,0 +1,330 @@
+"""Classifiers and regressions of texts: see `runs.capability`."""
+
+import functools
+import os
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+from absl import flags
+
+from encoder import classifier, model_files
+from encoder.encoding import Encoding
+from encoder.long_texts import WINDOWS
+from encoder.model_files import ModelFiles
+from engine import log
+from engine.checkpoints import checkpoints
+from engine.checkpoints.checkpoints import Checkpoint
+from engine.errors import UserError
+from engine.model import Baseline, Forward, Mode
+from modeling import BertConfig
+from runs import kinds, label_types, model_card, results, sets
+from runs.capability import (
+    Capability, Card, Encoded, Job, Measured, Predict, Reader, Result, Sets, Training)
+from runs.label_types import Kind
+from runs.rows import Example, Split
+from tasks import metrics, model_folder, report
+from tasks.data import TextSet, TrainingSet, encode_texts, load_texts
+from tasks.model_folder import INDEX, LABEL_FORMS, NAME, Classification
+
+HELP_TOPIC = "Prediction"  # of the flags defined here
+_FAR = 10.0  # labels whose mean or deviation differs so much are in another unit
+_MAX_COUNTED = 100_000  # examples whose labels are counted for the baseline
+
+
+def define_flags(values: flags.FlagValues) -> None:
+    """Defines the flag of a command that writes predict.txt."""
+    flags.DEFINE_enum("predict_labels", NAME, LABEL_FORMS, "What is in predict.txt: the names of "
+                      "the labels, or their positions from 0, as in bert-ad's.",
+                      flag_values=values)
+
+
+class _Output(NamedTuple):
+    """What an export gives for a kind of labels."""
+    does: str  # for the model card, as `outputs`
+    outputs: str
+    of_logits: Callable[[tf.Tensor], Dict[str, tf.Tensor]]  # [batch, num_outputs] → outputs
+
+
+_CLASS = _Output(
+    "One of {count:,} labels",
+    "`probabilities`, float32 `[batch, {count}]`, of the labels in the order above; "
+    "`label_index`, int64 `[batch]`, the index of the likeliest label, from 0",
+    lambda logits: {"probabilities": tf.nn.softmax(logits),
+                    "label_index": tf.argmax(logits, axis=-1)})
+_OUTPUTS: Mapping[str, _Output] = {
+    label_types.SingleLabel.name: _CLASS,
+    label_types.Scorer.name: _CLASS._replace(does="Whether a phrase fits a slot of a text"),
+    label_types.MultiLabel.name: _Output(
+        "Any number of {count:,} labels",
+        "`probabilities`, float32 `[batch, {count}]`, an independent one for each label, in the "
+        "order above; predicted are the labels with at least 0.5",
+        lambda logits: {"probabilities": tf.sigmoid(logits)}),
+    label_types.Regression.name: _Output(
+        "A number", "`value`, float32 `[batch]`",
+        lambda logits: {"value": tf.squeeze(logits, -1)})}
+
+
+class Reading(NamedTuple):
+    """What a classifier reads, in words, for its model card."""
+    examples: str
+    tokens: str
+    second_segment: str  # where segment_ids are 1
+    outputs: str  # what to say of them in addition, or ""
+    command: str  # of this project that reads the export
+
+
+_TEXTS = Reading(
+    "single texts", "`[CLS] text [SEP]`, or `[CLS] text [SEP] text [SEP]` for a pair,",
+    "the second text and its `[SEP]`", "", model_card.PREDICT.format(input="texts.txt"))
+
+
+def results_of(kind: Kind, logits: np.ndarray) -> Iterator[Result]:
+    """What is predicted, from the logits, [n, outputs]."""
+    scores = kind.scores(logits)
+    for row, label in zip(scores, map(kind.format_label, kind.predicted_labels(scores))):
+        shown = [f"{score:.9g}" for score in row] if kind.labels else []
+        yield Result([label, *shown], _entry(kind, label, shown))
+
+
+def _entry(kind: Kind, label: str, shown: Sequence[str]) -> Dict[str, object]:
+    if not kind.labels:
+        return {"value": float(label)}
+    return {"label": label, "probabilities": dict(zip(kind.labels, map(float, shown)))}
+
+
+class Classifier(Capability):
+    """A classifier or a regression of texts or pairs.
+
+    Attributes:
+        classification: what is classified.
+        reading: what it reads, in words.
+    """
+    verb, unit = "Predicting", "examples"
+    prediction_files = ("test_results*.tsv", "predict*.txt")
+    reading = _TEXTS
+
+    def __init__(self, classification: Classification, config: BertConfig, encoding: Encoding):
+        super().__init__(config, encoding)
+        self.classification = classification
+
+    @property
+    def kind(self) -> Kind:
+        """Of the labels."""
+        return self.classification.kind
+
+    @classmethod
+    def open(cls, trained: ModelFiles) -> "Classifier":
+        """The model, of no task; a scorer is one, too."""
+        found = model_folder.load(trained.path, trained.flag)
+        return kinds.class_of(found[0].kind.name)(*found)
+
+    def facts(self) -> Dict[str, Any]:
+        """The task, its labels and the encoder."""
+        kind = self.kind
+        labels = [*kind.labels, f"separated by {kind.separator}"] if kind.separator else kind.labels
+        return {"task": self.classification.task_name, "label set": labels,
+                **self.encoder_facts(), "--long_texts": self.encoding.long_texts.facts()}
+
+    def num_outputs(self) -> Optional[int]:
+        """The number of labels."""
+        return self.kind.num_outputs
+
+    def metrics(self) -> Sequence[str]:
+        """Those of the task."""
+        return [metric.name for metric in self.classification.task.metrics]
+
+    def require(self, checkpoint: Checkpoint, flag: str) -> None:
+        """A classification layer with as many outputs, and no other labels beside it."""
+        model_files.require_classifier(checkpoint, flag)
+        model_files.check_outputs(checkpoint, self.kind.num_outputs, flag)
+        model_folder.check_labels_beside(checkpoint, self.kind, flag)
+
+    def load(self, job: Job, values: flags.FlagValues,
+             training: Optional[Callable[[Job, TrainingSet], Training]] = None) -> Sets:
+        """The sets of the task; see `Capability`."""
+        task, wanted, train = self.classification.task, sets.wanted(values), None
+        if "train" in wanted:
+            train = (training or training_of)(job, self._load(job, task.train))
+            # Too few examples are reported before the other sets are read.
+            job.settings.schedule(train.num_examples, job.devices.num_replicas)
+        return Sets(
+            train,
+            self._load_with_mismatched(job, task.dev, task.mismatched_dev) if "dev" in wanted else {},
+            self._load_with_mismatched(job, task.test, task.mismatched_test) if "test" in wanted else {})
+
+    def _load(self, job: Job, split: Split) -> TextSet:
+        return load_texts(
+            self.classification.task, split, self.classification.data_dir, self.encoding,
+            job.settings.store_dir, dynamic_padding=job.settings.training.dynamic_padding)
+
+    def _load_with_mismatched(self, job: Job, split: Split, mismatched: Optional[Split]
+                              ) -> Dict[str, TextSet]:
+        found = {"": self._load(job, split)}
+        if mismatched and os.path.exists(os.path.join(self.classification.data_dir, mismatched.file)):
+            found["_mm"] = self._load(job, mismatched)
+        return found
+
+    def forward(self, sets: Sequence[TextSet] = (), checkpoint: Optional[Checkpoint] = None) -> Forward:
+        """The classifier and its loss, in the unit of the labels that the checkpoint has learned."""
+        return self.forward_of(model_folder.kind_of(checkpoint, self.kind) if checkpoint else self.kind)
+
+    def forward_of(self, kind: Kind) -> Forward:
+        """The classifier and its loss, for this kind of labels."""
+        return classifier.forward_of(self.config, kind.num_outputs, mean=kind.mean,
+                                     deviation=kind.deviation)
+
+    def measure(self, job: Job, held_out: TextSet, predict: Predict) -> Measured:
+        """The task's metrics, and those of each class."""
+        kind, labels = self.kind, held_out.labels
+        logits = _logits(held_out, predict)
+        scores = kind.scores(logits)
+        predicted = kind.predicted_labels(scores)
+        per_class = metrics.per_class(kind, labels, predicted)
+        confusion = metrics.confusion_matrix(kind, labels, predicted)
+        return Measured(
+            metrics.evaluate(self.classification.task.metrics, labels, predicted,
+                             kind.losses(logits, labels)),
+            {"num_examples": len(labels), "per_class": per_class, "confusion_matrix": confusion},
+            shown=report.Shown(labels, predicted, kind.errors(scores, labels), per_class, confusion))
+
+    def write(self, job: Job, test: TextSet, suffix: str, predict: Predict) -> None:
+        """See `write_predictions`."""
+        self.write_predictions(job, _logits(test, predict), suffix)
+
+    def write_predictions(self, job: Job, logits: np.ndarray, suffix: str = "",
+                          is_read: Optional[np.ndarray] = None) -> None:
+        """Writes a line for each example, in the order of the input.
+
+        test_results.tsv has the probabilities of the classes (or the number), predict.txt the
+        predicted label (or the number).
+
+        Args:
+            logits: [n, outputs].
+            suffix: of the files' names.
+            is_read: whether an example has a prediction, or else empty fields, bool [n]; default: all.
+        """
+        kind, folder = self.kind, job.settings.output_dir
+        scores = kind.scores(logits)
+        is_read = np.ones(len(scores), bool) if is_read is None else is_read
+        results.write_lines(
+            os.path.join(folder, f"test_results{suffix}.tsv"),
+            ("\t".join(f"{value:.9g}" if read else "" for value in row)
+             for read, row in zip(is_read, scores)))
+        names = [str(index) for index in range(kind.num_outputs)]
+        path = os.path.join(folder, f"predict{suffix}.txt")
+        results.write_lines(path, (
+            kind.format_label(label, names if self.classification.predict_labels == INDEX else None) if read else ""
+            for read, label in zip(is_read, kind.predicted_labels(scores))))
+        log.info(f"Predicted {len(logits):,} examples: {path}")
+
+    def page(self, job: Job, measured: Measured) -> Dict[str, Any]:
+        """The classes and the worst mistakes."""
+        return report.page(self.classification, measured)
+
+    def describe(self) -> Dict[str, Any]:
+        """The labels; `training_of` adds what the training set determines."""
+        return label_types.to_json(self.kind)
+
+    def outputs(self, inputs: Dict[str, tf.Tensor], mode: Mode) -> Dict[str, tf.Tensor]:
+        """Probabilities, or the value of a regression."""
+        logits = self.forward()(inputs, mode).predictions["logits"]
+        return _OUTPUTS[self.kind.name].of_logits(logits)
+
+    def card(self) -> Card:
+        """See `Capability`."""
+        kind, encoding, reading = self.kind, self.encoding, self.reading
+        if reading is _TEXTS and self.classification.takes_pairs:
+            reading = _TEXTS._replace(examples="pairs of texts")
+        of_window = "" if encoding.long_texts.long_texts != WINDOWS else (
+            ". They are those of one window: a text that is too long is several inputs, which the "
+            "program below makes, combining their logits by their mean")
+        does, outputs = (text.format(count=kind.num_outputs) for text in _OUTPUTS[kind.name][:2])
+        return Card(
+            f"{does}, for {reading.examples}", kind.labels,
+            f"""\
+{reading.tokens} as WordPiece ids of `assets.extra/vocab.txt`, at most {encoding.max_seq_length} of them, {model_card.casing(self)}.
+Inputs, all int32 `[batch, length]`: `input_ids`, padded with 0; `input_mask`, 1 on ids and 0 on
+padding; `segment_ids`, 1 on {reading.second_segment}, else 0.""",
+            outputs + reading.outputs + of_window, reading.command)
+
+    def reader(self) -> Reader:
+        """See `Capability`."""
+        kind, encoding = self.kind, self.encoding
+
+        def encode(examples: List[Example]) -> Encoded:
+            texts = encode_texts(examples, kind, encoding)
+            return Encoded(
+                texts.source(with_labels=False),
+                lambda predictions: results_of(kind, texts.combined(predictions["logits"])),
+                () if encoding.long_texts.long_texts == WINDOWS else texts.num_left_out)
+
+        return Reader(self.forward(), encode, self.classification.takes_pairs,
+                      ["label", *kind.labels], self.classification.trained_columns)
+
+
+def training_of(job: Job, examples: TrainingSet) -> Training:
+    """The training of a classifier on its labels."""
+    kind = _learned_kind(job, examples)
+    labels = label_types.to_json(kind)
+    return Training(
+        len(examples), examples.content_hash, job.model.forward_of(kind),
+        functools.partial(examples.source, with_labels=True),
+        facts={f"labels' {name}": labels[name] for name in ("mean", "deviation") if name in labels},
+        description={
+            **labels, **model_folder.entries(examples.has_pairs, job.model.classification.trained_columns)},
+        baseline=_baseline(examples), loss_unit=kind.deviation**2)
+
+
+def _learned_kind(job: Job, examples: TrainingSet) -> Kind:
+    """The kind of labels; of a regression, with the mean and deviation to learn.
+
+    They are those of the training set, unless the training starts from an output layer.
+
+    Raises:
+        UserError: all labels of a regression are equal.
+    """
+    kind = examples.kind
+    if kind.labels:
+        return kind
+
+    def scale() -> List[float]:
+        labels = examples.targets(slice(None)).astype(np.float64)
+        if not np.ptp(labels):
+            raise UserError(f"{job.model.classification.task.train.file}: every label is {labels[0]:g}, so there is "
+                            "nothing to learn; is it the right column?")
+        mean, deviation = float(labels.mean()), float(labels.std())
+        start = checkpoints.latest(job.settings.output_dir) or job.settings.init_checkpoint
+        if not (start and model_files.has_output_layer(start)):
+            return [mean, deviation]
+        learned = model_folder.kind_of(start, kind)
+        if (abs(mean - learned.mean) > _FAR * learned.deviation
+                or not 1 / _FAR < deviation / learned.deviation < _FAR):
+            log.warn(f"the labels have the mean {mean:g} and the deviation {deviation:g}, and "
+                     f"{start.path}, whose output layer is trained on, learned with {learned.mean:g} and "
+                     f"{learned.deviation:g}: to learn a new layer, start from a model without one")
+        return [learned.mean, learned.deviation]
+
+    # Other workers do not have the chief's output directory.
+    return label_types.Regression(*job.devices.peers.from_chief("labels to learn", scale))
+
+
+def _baseline(examples: TrainingSet) -> Baseline:
+    """Always predicting the frequencies of the labels; of numbers, their mean."""
+    kind = examples.kind
+
+    @functools.lru_cache(maxsize=None)
+    def constant() -> np.ndarray:
+        count = len(examples)
+        return kind.best_constant(examples.targets(
+            np.linspace(0, count - 1, min(count, _MAX_COUNTED)).astype(np.int64)))
+
+    def loss(indices: np.ndarray) -> float:
+        logits = np.broadcast_to(constant(), (len(indices), kind.num_outputs))
+        return float(kind.losses(logits, examples.targets(indices)).mean())
+
+    return Baseline("always predicting the labels' " + ("frequencies" if kind.labels else "mean"), loss)
+
+
+def _logits(texts: TextSet, predict: Predict) -> np.ndarray:
+    return texts.combined(predict(texts.source(with_labels=False))["logits"])
