@@ -1,11 +1,12 @@
 """The engine's interface of a model: a function from features to outputs."""
 
-from typing import Callable, Dict, NamedTuple, Optional
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 import modeling
+from engine.data.batches import Source
 
 
 class Pooled(NamedTuple):
@@ -46,3 +47,17 @@ INFERENCE = Mode(is_training=False)
 # its operations in the first one are copied for the others. So only `mode` tells the replicas apart, and
 # only its seed makes random numbers.
 Forward = Callable[[Dict[str, tf.Tensor], Mode], Outputs]
+
+
+class Training(NamedTuple):
+    """What a model is trained on, and the loss."""
+    num_examples: int
+    content_hash: str  # of the data
+    forward: Forward
+    make_source: Callable[[], Source]  # called only if something is left to train
+    facts: Mapping[str, Any] = {}  # identify the run, in addition to those of the model
+    description: Mapping[str, Any] = {}  # entries of task.json that only the data determine
+    # The word embeddings are also output weights, so their gradient has all rows.
+    ties_embeddings: bool = False
+    baseline: Optional[Baseline] = None  # a training whose loss is not below it learns nothing
+    loss_unit: float = 1.0  # that the loss is shown in, as by `baseline` and evaluations

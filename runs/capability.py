@@ -18,7 +18,7 @@ from encoder.model_files import ModelFiles
 from engine.checkpoints.checkpoints import Checkpoint
 from engine.data.batches import Source
 from engine.devices.devices import Devices
-from engine.model import Baseline, Forward, Mode
+from engine.model import Forward, Mode, Training
 from engine.training.settings import EpochSchedule, RunSettings
 from modeling import BertConfig
 from runs.columns import Trained
@@ -31,19 +31,6 @@ class Job(NamedTuple):
     devices: Devices
     settings: RunSettings
     predict_batch_size: Optional[int] = None
-
-
-class Training(NamedTuple):
-    """What a model is trained on, and the loss."""
-    num_examples: int
-    content_hash: str  # of the data
-    forward: Forward
-    make_source: Callable[[], Source]  # called only if something is left to train
-    facts: Mapping[str, Any] = {}  # identify the run, in addition to those of the model
-    description: Mapping[str, Any] = {}  # entries of task.json that only the data determine
-    ties_embeddings: bool = False  # the word embeddings are output weights, too
-    baseline: Optional[Baseline] = None  # a training whose loss is not below it learns nothing
-    loss_unit: float = 1.0  # see `loop.Run`
 
 
 def facts_of(job: Job, data: Training) -> Dict[str, Any]:

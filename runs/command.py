@@ -130,22 +130,12 @@ def _carry_out(predictor: Predictor, job: Job, sets: Sets,
 
 def train(job: Job, data: Training, evaluate: Callable) -> None:
     """Trains to the end of the schedule; resumes an earlier run."""
+    model, output_dir = job.model, job.settings.output_dir
     training.train(training.Run(
-        facts=facts_of(job, data),
-        settings=job.settings,
-        devices=job.devices,
-        num_examples=data.num_examples,
-        forward=data.forward,
-        make_source=data.make_source,
-        config=job.model.config,
-        ties_embeddings=data.ties_embeddings,
-        baseline=data.baseline,
-        loss_unit=data.loss_unit,
-        evaluate=evaluate,
+        facts_of(job, data), job.settings, job.devices, data, model.config, evaluate,
         save_description=lambda: save_description(
-            job.settings.output_dir, job.model,
-            {**job.model.describe(), **data.description}),
-        result_files=(*results.FILES, report.FILE, *job.model.prediction_files)))
+            output_dir, model, {**model.describe(), **data.description}),
+        result_files=(*results.FILES, report.FILE, *model.prediction_files)))
 
 
 def save_description(folder: str, model: Capability, entries: Mapping[str, Any]) -> None:

@@ -25,7 +25,7 @@ from engine.data.plan import TrainingPlan, ends_epoch
 from engine.devices import memory, precision, runtime
 from engine.devices.devices import Devices
 from engine.errors import UserError
-from engine.model import Baseline, Forward, Mode, Outputs
+from engine.model import Mode, Outputs, Training
 from engine.training import (
     checkpoint_hook, compile_ahead, learning, pool, step_hook, stop_together, summaries, throughput)
 from engine.training.evaluations import Evaluate, Evaluations
@@ -35,18 +35,12 @@ from engine.workers.coordination import Peers
 
 
 class Run(NamedTuple):
-    """A capability's description of a training."""
+    """A training, and how and where it runs."""
     facts: Mapping[str, Any]  # identify the run; a resumed run must have the same
     settings: RunSettings
     devices: Devices
-    num_examples: int
-    forward: Forward  # the model and its loss
-    make_source: Callable[[], batches.Source]  # called only if steps are left to train
+    training: Training
     config: Optional[modeling.BertConfig] = None  # of the encoder; None: no FLOP/s are reported
-    # The word embeddings are also output weights, so their gradient has all rows.
-    ties_embeddings: bool = False
-    baseline: Optional[Baseline] = None  # to warn of a run that does not learn; None: unknown
-    loss_unit: float = 1.0  # that the loss is shown in, as by `baseline` and evaluations
     evaluate: Optional[Evaluate] = None  # needed for evaluation during the training
     # Called before the first step; writes the model's files besides checkpoints.
     save_description: Callable[[], None] = lambda: None
@@ -60,7 +54,7 @@ class Run(NamedTuple):
     @property
     def schedule(self) -> Schedule:
         """The length of the training in steps."""
-        return self.settings.schedule(self.num_examples, self.devices.num_replicas)
+        return self.settings.schedule(self.training.num_examples, self.devices.num_replicas)
 
     def is_evaluated(self, step: int) -> bool:
         """Whether the checkpoint of a step is evaluated during the training."""
@@ -68,7 +62,7 @@ class Run(NamedTuple):
             return True
         every_steps = self.settings.evaluation.eval_every_steps
         return step > 0 and (step % every_steps == 0 if every_steps else
-                             ends_epoch(step, self.num_examples, self.global_batch_size))
+                             ends_epoch(step, self.training.num_examples, self.global_batch_size))
 
 
 # Autograph is not needed here, and would wrap a UserError in an exception of its own.
@@ -105,13 +99,13 @@ def train(run: Run, evaluations: Optional[Evaluations] = None,
         output_dir, settings.save_checkpoints_steps, settings.keep_checkpoint_max, signals,
         evaluations, peers)
     listeners = [curves.add, progress.add]
-    if run.baseline and peers.is_chief:
+    if run.training.baseline and peers.is_chief:
         listeners.append(learning.LearningCheck(
-            output_dir, settings, run.schedule, plan, run.baseline).add)
+            output_dir, settings, run.schedule, plan, run.training.baseline).add)
     if settings.precision != precision.FLOAT16:  # which skips such a step instead
         listeners.insert(0, functools.partial(_check_loss, saver.kept))
     hooks = [_ModelCheck(initial_values, earlier), step_hook.StepHook(
-        first_step, run.global_batch_size, listeners, run.loss_unit), saver, *more_hooks]
+        first_step, run.global_batch_size, listeners, run.training.loss_unit), saver, *more_hooks]
     if settings.xla and runtime.SHARES_PROGRAMS:
         hooks.insert(0, _compile_ahead(run, source, plan, range(first_step, last_step)))
     if peers.others:  # first of all: it ends a worker whose session is made anew
@@ -141,7 +135,7 @@ def _throughput(run: Run, source: batches.Source) -> throughput.Throughput:
 
 
 def _source(run: Run) -> batches.Source:
-    source = run.make_source()
+    source = run.training.make_source()
     if run.settings.training.xla:
         source = source.bucketed()
         log.info("XLA compiles the layers once for each length of batches, "
@@ -213,7 +207,7 @@ class _Gradients:
     has_pool: bool
 
     def __init__(self, run: Run, initial_values: checkpoints.InitialValues):
-        self._forward = run.forward
+        self._forward = run.training.forward
         self._settings = run.settings.training
         self._computation = modeling.Computation(
             dtype=precision.dtype_of(self._settings.precision),
@@ -246,7 +240,7 @@ def _model_fn(run: Run, source: batches.Source, initial_values: checkpoints.Init
     settings, devices, schedule = run.settings.training, run.devices, run.schedule
     most_rows = None  # see AdamWeightDecayOptimizer
     # Features of a whole step may have any number of sequences per example.
-    if not run.ties_embeddings and not source.fetch_for_step:
+    if not run.training.ties_embeddings and not source.fetch_for_step:
         most_rows = settings.examples_per_replica * source.max_length
     made = _Gradients(run, initial_values)
     on_replica = replica_copies.CopiedOperations(made, lambda: list(map(

@@ -92,12 +92,12 @@ def _announce(run: Run) -> None:
     settings, devices, schedule = run.settings.training, run.devices, run.schedule
     micro_batches = settings.gradient_accumulation_steps
     accumulated = f" x {micro_batches} accumulated" if micro_batches > 1 else ""
-    reached = float(f"{schedule.num_train_steps * run.global_batch_size / run.num_examples:.3g}")
+    reached = float(f"{schedule.num_train_steps * run.global_batch_size / run.training.num_examples:.3g}")
     epochs = getattr(run.settings.length, "num_train_epochs", reached)
     log.info(f"Training on {devices.describe()}: {counted(devices.num_replicas, 'replicas')} x "
              f"{settings.train_batch_size}{accumulated} = "
              f"{counted(run.global_batch_size, 'examples')} per step; "
-             f"{counted(run.num_examples, 'examples')} x {counted(epochs, 'epochs')} = "
+             f"{counted(run.training.num_examples, 'examples')} x {counted(epochs, 'epochs')} = "
              f"{counted(schedule.num_train_steps, 'steps')}, {schedule.warmup_steps:,} of them "
              "warm-up")
 

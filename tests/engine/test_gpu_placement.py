@@ -19,6 +19,7 @@ from engine.checkpoints import checkpoints
 from engine.data.batches import Source
 from engine.devices import runtime
 from engine.devices.devices import Devices
+from engine.model import Training
 from engine.training import loop
 from engine.training.step_hook import StepHook
 from pretraining import model as pretraining_model
@@ -123,7 +124,8 @@ def graph_of(name, output_dir, monkeypatch, *, cards, from_checkpoint=True, **ch
     how = settings(output_dir, BATCH, **changes)._replace(
         init_checkpoint=start() if from_checkpoint else None)
     with pytest.raises(Captured):
-        loop.train(loop.Run({}, how, devices, len(source.lengths), forward(), lambda: source))
+        loop.train(loop.Run({}, how, devices, Training(
+            len(source.lengths), "", forward(), lambda: source)))
     return results[0].graph, needed(results)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from conftest import cpu_devices
 from engine.data.batches import Source
-from engine.model import Outputs, Pooled
+from engine.model import Outputs, Pooled, Training
 from engine.training import loop
 from trainings import settings
 
@@ -116,7 +116,7 @@ def run_of(output_dir, devices, micro_batches: int = 1, dropout: float = 0.0, **
     return loop.Run(
         {}, settings(output_dir, GLOBAL_BATCH // devices.num_replicas // micro_batches,
                      gradient_accumulation_steps=micro_batches, **changes),
-        devices, EXAMPLES, forward_of(dropout), lambda: records)
+        devices, Training(EXAMPLES, "", forward_of(dropout), lambda: records))
 
 
 def train(output_dir, num_replicas: int, micro_batches: int = 1, **more) -> None:

@@ -9,7 +9,7 @@ from conftest import TinyModel, checkpoint_values, cpu_devices, write_cola
 from encoder import classifier
 from engine.checkpoints import checkpoints
 from engine.data import batches
-from engine.model import Mode
+from engine.model import Mode, Training
 from engine.training import checkpoint_hook, loop
 from engine.training.settings import (
     EvaluationSettings, RunSettings, StepSchedule, TrainingSettings)
@@ -42,10 +42,10 @@ def replica_of(mode: Mode) -> tf.Tensor:
     return tf.cast(mode.dropout_seed[0] % 2**20, tf.int32)
 
 
-def run_loop(forward, source, num_replicas, run_settings, init_checkpoint, **more):
+def run_loop(forward, source, num_replicas, run_settings, init_checkpoint, config=None, **more):
     loop.train(loop.Run({}, run_settings._replace(init_checkpoint=init_checkpoint),
-                        cpu_devices(num_replicas), len(source.lengths), forward, lambda: source,
-                        **more))
+                        cpu_devices(num_replicas),
+                        Training(len(source.lengths), "", forward, lambda: source, **more), config))
 
 
 def train(model: TinyModel, source, num_replicas, run_settings, *, config_changes=None,

@@ -8,7 +8,7 @@ import pytest
 
 from conftest import SHARED_DATA, googles
 from encoder import windows
-from reading import answers, evaluation, final_text, head, report
+from reading import answers, evaluation, final_text, capability, report
 from reading.answers import AnswerSettings, Candidate
 from reading.data import Asked
 from reading_files import features, googles_features, load, write, write_made_up
@@ -121,8 +121,8 @@ def test_a_window_without_room_for_an_answer_has_none():
     settings = AnswerSettings()
     found = answers.find(question, [], [], settings, None, may_have_none=False)
     assert found.text == "" and [entry["text"] for entry in found.n_best()] == [""]
-    assert head.result(found).entry == {"answer": "", "probability": 0}
+    assert capability.result(found).entry == {"answer": "", "probability": 0}
     found = answers.find(question, [], [], settings, None, may_have_none=True)
     assert found.text == "" and found.null_odds > 0
     assert [entry["probability"] for entry in found.n_best()] == [1.0]
-    assert head.result(found).entry["probability"] == 1
+    assert capability.result(found).entry["probability"] == 1
