@@ -20,13 +20,12 @@ import shutil
 import subprocess
 import sys
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
 from benchmarks import report
 from benchmarks.agreement import remembered
-from engine.data import plan
 from engine.disk import files
 from engine.training import run_record
 from runs import results, tries
@@ -40,7 +39,7 @@ class Variant(NamedTuple):
     title: str
     corrected: bool = False  # with Adam's bias correction
     is_before: bool = False  # in the checkout of --before
-    window: int = plan.WINDOW_BATCHES  # in batches
+    window: Optional[int] = None  # in batches; None: by the length of the training
     peer: Tuple[str, ...] = ()  # flags of the peer, which trains in place of ours
 
 
@@ -49,9 +48,9 @@ VARIANTS = {
     "corrected": Variant("`--adam_bias_correction`", corrected=True),
     "before": Variant("before", is_before=True),
     "before_corrected": Variant("before, `--adam_bias_correction`", corrected=True, is_before=True),
-    **{f"window_{count}": Variant(f"windows of {count}", window=count) for count in (16, 8, 1)},
+    **{f"window_{count}": Variant(f"windows of {count}", window=count) for count in (50, 16, 8, 1)},
     **{f"window_{count}_corrected": Variant(f"windows of {count}, `--adam_bias_correction`", window=count,
-                                            corrected=True) for count in (16, 8, 1)},
+                                            corrected=True) for count in (50, 16, 8, 1)},
     "huggingface": Variant("Hugging Face", peer=("--optimizer=adamw",)),
     "huggingface_bias": Variant("Hugging Face, bias at the labels' mean", peer=("--initial_bias",)),
 }
@@ -193,9 +192,9 @@ def folder_of(args: argparse.Namespace, data: str) -> str:
 def run_ours(args: argparse.Namespace, cell: Cell) -> List[Dict[str, Any]]:
     output_dir, (data, variant) = os.path.join(args.work_dir, cell.name), (SETS[cell.data], VARIANTS[cell.variant])
     command = [flag.format(folder=folder_of(args, cell.data), data=args.data) for flag in data.flags]
-    if variant.window != plan.WINDOW_BATCHES:
+    if variant.window:
         path, command = (command[0], command[1:]) if command[0] != "-m" else (command[1], command[2:])
-        command = ["-c", f"""import runpy; from engine.data import plan; plan.WINDOW_BATCHES = {variant.window}
+        command = ["-c", f"""import runpy; from engine.data import plan; plan.window_batches = lambda steps: {variant.window}
 runpy.run_module({path.replace(".py", "")!r}, run_name="__main__")""", *command]
     with open(f"{output_dir}.log", "w") as log:
         subprocess.run(

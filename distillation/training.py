@@ -14,6 +14,7 @@ from engine.data.batches import Features, Source, token_features
 from engine.data.plan import TrainingPlan
 from engine.disk import files
 from engine.settings import setting
+from engine.training import run_record
 from modeling import BertConfig
 from runs.capability import Capability, Job, Training
 from tasks.capability import training_of
@@ -82,7 +83,9 @@ class Distillation(NamedTuple):
         steps = job.settings.schedule(len(examples), num_replicas).num_train_steps
         batch_size = job.settings.global_batch_size(num_replicas)
         if steps * batch_size < len(used):  # less than an epoch, in which no example comes twice
-            plan = TrainingPlan(source.lengths, batch_size, job.settings.training.seed, source.keys)
+            window = run_record.window_batches(job.settings.output_dir, steps, job.devices.peers)
+            plan = TrainingPlan(source.lengths, batch_size, job.settings.training.seed, source.keys,
+                                window)
             used = np.sort(np.concatenate([plan.global_batch(step) for step in range(steps)]))
         return teachers.with_outputs(
             self.teacher, source, inputs, examples.store_name, job.devices, used=used,

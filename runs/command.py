@@ -132,7 +132,7 @@ def train(job: Job, data: Training, evaluate: Callable) -> None:
     """Trains to the end of the schedule; resumes an earlier run."""
     model, output_dir = job.model, job.settings.output_dir
     training.train(training.Run(
-        facts_of(job, data), job.settings, job.devices, data, model.config, evaluate,
+        facts_of(job, data), job.settings, job.devices, data, config=model.config, evaluate=evaluate,
         save_description=lambda: save_description(
             output_dir, model, {**model.describe(), **data.description}),
         result_files=(*results.FILES, report.FILE, *model.prediction_files)))

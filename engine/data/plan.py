@@ -15,8 +15,15 @@ import numpy as np
 # The number of batches per window, in which examples of similar length share a batch.
 # A larger window wastes less on padding, and shuffles less.
 WINDOW_BATCHES = 50
+# A training sees at least so many windows: with fewer, it learns less (docs/results.md, "Short trainings").
+_LEAST_WINDOWS = 50
 
 _MAX_TRIES = 100  # of places for an example that has to leave its batch
+
+
+def window_batches(num_train_steps: int) -> int:
+    """The number of batches per window of a training of so many steps; 1: random batches."""
+    return min(WINDOW_BATCHES, max(1, num_train_steps // _LEAST_WINDOWS))
 
 
 class TrainingPlan:
@@ -24,7 +31,7 @@ class TrainingPlan:
 
     The epochs form one stream, each with a permutation of its own: every example is seen
     once an epoch, and a batch may straddle two epochs. The stream is cut into windows of
-    about WINDOW_BATCHES batches that end where epochs end; in each window, examples of
+    about `window_batches` batches that end where epochs end; in each window, examples of
     similar length are batched together and the batches are shuffled.
 
     Args:
@@ -32,14 +39,16 @@ class TrainingPlan:
         global_batch_size: examples of one step, over all replicas.
         seed: for the permutations; 0 to 2**32 - 1.
         keys: [n, k]; examples with a common key share a batch only if a window has no other place.
+        window_batches: see `window_batches`.
     """
 
     def __init__(self, lengths: np.ndarray, global_batch_size: int, seed: int,
-                 keys: Optional[np.ndarray] = None):
+                 keys: Optional[np.ndarray] = None, window_batches: int = WINDOW_BATCHES):
         self._lengths = lengths
         self._keys = keys
         self._global_batch_size = global_batch_size
         self._seed = seed
+        self._window_batches = window_batches
         # Many consecutive steps use the same window and its permutations.
         self._window = lru_cache(maxsize=2)(self._window)
         self._permutation = lru_cache(maxsize=2)(self._permutation)
@@ -56,7 +65,7 @@ class TrainingPlan:
         # epochs belongs to the later one.
         next_epoch = -(-(step + 1) * size // n)
         start, end = self._first_step_of(next_epoch - 1), self._first_step_of(next_epoch)
-        num_windows = max(1, round((end - start) / WINDOW_BATCHES))
+        num_windows = max(1, round((end - start) / self._window_batches))
         bounds = np.linspace(start, end, num_windows + 1).astype(np.int64)
         window = np.searchsorted(bounds, step, side="right") - 1
         return int(bounds[window]), int(bounds[window + 1])

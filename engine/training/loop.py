@@ -21,7 +21,7 @@ import replica_copies
 from engine import interruption, log
 from engine.checkpoints import checkpoints
 from engine.data import batches
-from engine.data.plan import TrainingPlan, ends_epoch
+from engine.data.plan import WINDOW_BATCHES, TrainingPlan, ends_epoch
 from engine.devices import memory, precision, runtime
 from engine.devices.devices import Devices
 from engine.errors import UserError
@@ -40,6 +40,7 @@ class Run(NamedTuple):
     settings: RunSettings
     devices: Devices
     training: Training
+    window_batches: int = WINDOW_BATCHES  # of the plan
     config: Optional[modeling.BertConfig] = None  # of the encoder; None: no FLOP/s are reported
     evaluate: Optional[Evaluate] = None  # needed for evaluation during the training
     # Called before the first step; writes the model's files besides checkpoints.
@@ -87,7 +88,8 @@ def train(run: Run, evaluations: Optional[Evaluations] = None,
     earlier = checkpoint_hook.recover(output_dir)
     first_step = earlier.global_step if earlier else 0
     source, peers = _source(run), run.devices.peers
-    plan = TrainingPlan(source.lengths, run.global_batch_size, settings.seed, source.keys)
+    plan = TrainingPlan(source.lengths, run.global_batch_size, settings.seed, source.keys,
+                        run.window_batches)
     initial_values = checkpoints.InitialValues(
         None if earlier else run.settings.init_checkpoint, settings.seed,
         is_frozen=settings.freezes)

@@ -59,8 +59,11 @@ def find_trained(settings: RunSettings,
 def _train(run: Run) -> None:
     settings, peers = run.settings, run.devices.peers
     output_dir = settings.output_dir
+    run = run._replace(window_batches=run_record.window_batches(
+        output_dir, run.schedule.num_train_steps, peers))
     record = run_record.Record(run.facts, {
         run_record.GLOBAL_BATCH_SIZE: run.global_batch_size,
+        run_record.WINDOW_BATCHES: run.window_batches,
         "number of replicas": run.devices.num_replicas, **settings.recorded()})
     peers.compare("the training", {**run.facts, **record.settings})
     is_left = run_record.check_training(

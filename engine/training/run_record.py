@@ -9,6 +9,7 @@ from absl import flags
 
 from engine import log
 from engine.checkpoints import checkpoint_files, checkpoints
+from engine.data import plan
 from engine.disk import files
 from engine.errors import UserError
 from engine.settings import recorded
@@ -21,6 +22,9 @@ _FILE = worker_dirs.RUN_RECORD
 
 # The name of the global batch size in the settings; it determines the order of the examples.
 GLOBAL_BATCH_SIZE = "global batch size"
+
+# The batches of a window of the plan, which determine the order, too.
+WINDOW_BATCHES = "batches of a window"
 
 # Flags that say the same thing: if one is given, no recorded value of another is kept.
 _ALTERNATIVES = ({"precision", "fp16"}, {"eval_every_steps", "eval_each_epoch"})
@@ -39,7 +43,8 @@ def load(output_dir: str) -> Optional[Record]:
     if not os.path.exists(path):
         return None
     record = files.read_record(path, "the run's record", {"facts": dict, "settings": dict})
-    return Record(record["facts"], {**recorded(run_settings.TrainingSettings()),
+    return Record(record["facts"], {WINDOW_BATCHES: plan.WINDOW_BATCHES,  # as in version 1.0
+                                    **recorded(run_settings.TrainingSettings()),
                                     **recorded(run_settings.EvaluationSettings()),
                                     **record["settings"]}, record.get("warning"))
 
@@ -81,6 +86,15 @@ def _resumed_settings(output_dir: Optional[str]) -> Dict[str, Any]:
     record = load(output_dir) if output_dir and checkpoints.latest(output_dir) else None
     return {name: value for name, value in record.settings.items()
             if name.startswith("--") and value is not None} if record else {}
+
+
+def window_batches(output_dir: str, num_train_steps: int, peers: Peers) -> int:
+    """The batches of a window of the plan: those of the run that is resumed, or else `plan`'s."""
+    def find() -> int:
+        record = load(output_dir) if checkpoints.latest(output_dir) else None
+        return record.settings[WINDOW_BATCHES] if record else plan.window_batches(num_train_steps)
+
+    return peers.from_chief(WINDOW_BATCHES, find)
 
 
 def check(output_dir: str, facts: Mapping[str, Any]) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from engine.data import batches
-from engine.data.plan import WINDOW_BATCHES, TrainingPlan
+from engine.data.plan import WINDOW_BATCHES, TrainingPlan, window_batches
 from engine.devices import runtime
 
 
@@ -51,6 +51,15 @@ def test_examples_of_like_length_share_a_batch_and_batches_come_in_mixed_order()
     shortest = np.array([sizes[plan.global_batch(step)].min() for step in range(WINDOW_BATCHES)])
     assert (longest - shortest).max() <= 4
     assert not (np.diff(longest) >= 0).all()
+
+
+def test_a_short_training_has_smaller_windows():
+    assert [window_batches(steps) for steps in (1, 62, 190, 800, 2500, 10**6)] == [1, 1, 3, 16, 50, 50]
+    sizes = lengths(32 * 40)
+    batches = TrainingPlan(sizes, 32, seed=3, window_batches=1)
+    drawn = np.concatenate([batches.global_batch(step) for step in range(40)])
+    assert sorted(drawn) == list(range(32 * 40))
+    assert (drawn != np.sort(drawn)).any()
 
 
 def clashes(batch, keys) -> int:
