@@ -72,7 +72,7 @@ def define_skip_flag(values: flags.FlagValues) -> None:
 
 def skips_lines(values: flags.FlagValues) -> bool:
     """Whether --skip_bad_lines is there and given; raises a UserError for CSV."""
-    skips = values.get_flag_value("skip_bad_lines", False)
+    skips = "skip_bad_lines" in values and values.skip_bad_lines
     if skips and values.input_file and text_files.input_format(values.input_file) == "csv":
         raise UserError(f"--skip_bad_lines: {values.input_file} is CSV, whose rows may have several "
                         "lines; convert it to UTF-8, for example with iconv")
