@@ -81,8 +81,7 @@ def _training(job: Job, texts: TextSet) -> Training:
     return Training(
         texts.num_examples, texts.content_hash,
         model.training_forward_of(config, own.pooling, own.objective, num_texts),
-        functools.partial(texts.training_source, spread=own.spreads,
-                          bucketed=job.settings.training.xla),
+        functools.partial(texts.training_source, spread=own.spreads),
         facts={"--loss": own.objective.loss, "--temperature": own.objective.temperature,
                "--symmetric": own.objective.symmetric, "--spread_duplicates": own.spreads},
         baseline=Baseline("giving all texts the same vector", lambda indices: _loss_of_equals(

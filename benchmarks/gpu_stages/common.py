@@ -119,7 +119,7 @@ def classes(size: int) -> np.ndarray:
 
 def settings(batch_size: int, **changes: Any) -> TrainingSettings:
     """How to train, with the seed of all stages."""
-    return TrainingSettings(train_batch_size=batch_size, **{"seed": 7, **changes})
+    return TrainingSettings(train_batch_size=batch_size, **{"seed": 7, "xla": False, **changes})
 
 
 def prepare(precision: str, xla: bool = False) -> None:
