@@ -122,7 +122,7 @@ def _lengths_of(source: Source, plan: TrainingPlan, num_steps: int) -> Tuple[np.
 
 def _missing(devices: Devices) -> str:
     """What XLA lacks to compile by default, on any worker; empty if nothing."""
-    if runtime.IS_TENSORFLOW_1:
+    if not runtime.SHARES_PROGRAMS:
         return f"by default on TensorFlow {tf.VERSION}"
     missing = ""
     try:
