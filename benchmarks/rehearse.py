@@ -43,6 +43,7 @@ _ROWS = [
     Row("aids", "--model={model} --data={data} --rounds=1 --examples=64 --long_steps=2 "
         "--aids none xla"),
     Row("augmentation", "--model={model} --data_dir={data}/glue/CoLA --sentences=20 --pairs=1"),
+    Row("compiled_lengths", "--model={model} --data={data}"),
     Row("connection_fuzz", "--cases=1000"),
     Row("create_pretraining_data", "--input_file={data}/pretrain/en_books.txt --pairs=1 "
         "--vocab_file={model}/vocab.txt --work_dir={work} --gigabytes=0.001 --dupe_factor=1",

@@ -111,8 +111,7 @@ class TextEncoder(Capability):
             texts.num_examples, texts.content_hash,
             model.training_forward_of(self.config, self.similarity.pooling, objective,
                                       max(2, texts.num_texts)),
-            functools.partial(texts.training_source, spread=spreads,
-                              bucketed=job.settings.training.xla),
+            functools.partial(texts.training_source, spread=spreads),
             facts={"--loss": objective.loss, "--temperature": objective.temperature,
                    "--symmetric": objective.symmetric, "--spread_duplicates": spreads},
             baseline=Baseline("giving all texts the same vector", lambda indices: _loss_of_equals(

@@ -89,7 +89,7 @@ class TextSet:
                       lambda indices, length: token_features(records, first[indices], length),
                       self.encoding.max_seq_length)
 
-    def training_source(self, *, spread: bool = False, bucketed: bool = False) -> Source:
+    def training_source(self, *, spread: bool = False) -> Source:
         """Batches of b examples with s texts, two if each text is its own positive.
 
         Anchors and candidates, an example's other texts, are padded to lengths of their own, t and u.
@@ -99,25 +99,20 @@ class TextSet:
 
         Args:
             spread: whether examples with equal anchors or positives shall not share a step.
-            bucketed: whether both lengths are those of `Source.bucketed`.
         """
         records, count = self.records, self.num_texts
-        alone = Source(records.lengths("input_ids"), None, self.encoding.max_seq_length,
-                       self.dynamic_padding)
-        alone = alone.bucketed() if bucketed else alone
 
-        def padded(name: str, texts: np.ndarray) -> Features:
-            length = alone.padded_length(texts.ravel())
+        def padded(name: str, texts: np.ndarray, length: int) -> Features:
             found = token_features(records, texts.ravel(), length)
             return {f"{name}_{part}": found[f"input_{part}"].reshape(*texts.shape, length)
                     for part in ("ids", "mask")}
 
-        def fetch(indices: np.ndarray, _: int) -> Features:
+        def fetch(indices: np.ndarray, t: int, u: int) -> Features:
             texts = indices[:, np.newaxis].astype(np.int64) * count + np.arange(count)
             if count == 1:
                 texts = np.repeat(texts, 2, axis=1)
             keys = records.scalars("key", texts)
-            return {**padded("anchor", texts[:, 0]), **padded("candidate", texts[:, 1:]),
+            return {**padded("anchor", texts[:, 0], t), **padded("candidate", texts[:, 1:], u),
                     "keys": np.stack([keys >> np.uint64(24), keys & np.uint64(2**24 - 1)],
                                      axis=-1).astype(np.float32),
                     "scores": records.scalars("score", texts[:, 0])}

@@ -65,7 +65,7 @@ def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
 
     Warns if a training falls back to the CPU for lack of a GPU, and of float16 on the CPU.
 
-    With --xla, prepares XLA before TensorFlow initializes the devices.
+    For a training that XLA may compile, prepares it before TensorFlow initializes the devices.
 
     Args:
         training: False if the process only predicts or evaluates.
@@ -83,8 +83,8 @@ def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
         joined.meet(asked.peer_timeout)
         if values.do_train:
             run_record.keep_settings(values, joined)
-    is_compiled = "xla" in values and values.xla
-    if is_compiled:
+    xla = training and "xla" in values and values.xla
+    if xla:  # or auto
         runtime.prepare_xla()
     chosen = precision.chosen_precision(values)
     tensor_float_32 = runtime.allow_tensor_float_32(chosen != precision.FLOAT32)
@@ -97,9 +97,8 @@ def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
         all_reduce=asked.all_reduce,
         training=training,
         peers=joined)
-    if is_compiled and found.kind == "GPU":
-        xla_tools.check(os.environ.get("XLA_FLAGS", ""), os.environ.get("PATH", ""),
-                        runtime.CUDA_FOLDERS, runtime.XLA_NEEDS_PTXAS)
+    if xla is True and found.kind == "GPU":
+        xla_tools.check_here()
     is_chosen = num_gpus is not None or asked.num_cpu_replicas or gpus.are_hidden()
     if training and found.kind == "CPU" and not is_chosen:
         log.warn(f"no GPU is visible to TensorFlow ({gpus.visibility()}): running on the CPU, which "

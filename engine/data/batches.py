@@ -17,9 +17,6 @@ from engine.devices import runtime
 # the device's allocator does better with fewer different shapes.
 LENGTH_MULTIPLE = 8
 
-# The maximum number of lengths, if each is compiled.
-_MAX_BUCKETS = 8
-
 Features = Dict[str, np.ndarray]
 
 
@@ -41,8 +38,8 @@ class Source(NamedTuple):
 
     Attributes:
         lengths: tokens of each record, [n].
-        fetch: (indices [b], length) -> features of those records, each [b, ...], with
-            sequences padded to `length`.
+        fetch: (indices [b], *lengths) -> features of those records, each [b, ...], with
+            sequences padded to the lengths of `lengths_of_batch`.
         max_length: the largest length of a batch.
         dynamic_padding: pad to the longest record of the global batch; False pads
             every batch to `max_length`.
@@ -53,10 +50,11 @@ class Source(NamedTuple):
         fetch_for_step: replaces `fetch` in training if features depend on the whole step:
             (indices of all records of a step [b], length) -> features.
         keys: see `TrainingPlan`.
-        encoded: tokens of each text of a record, [n, s], if they are encoded one by one.
+        encoded: tokens of each text of a record, [n, s], if they are encoded one by one; the
+            first ones of a batch have a length of their own.
     """
     lengths: np.ndarray
-    fetch: Callable[[np.ndarray, int], Features]
+    fetch: Callable[..., Features]
     max_length: int
     dynamic_padding: bool = True
     length_multiple: int = LENGTH_MULTIPLE
@@ -71,9 +69,18 @@ class Source(NamedTuple):
 
     def padded_lengths(self, indices: Union[slice, np.ndarray] = slice(None)) -> np.ndarray:
         """For each of these records, the length of a batch that holds only that record, [n]."""
-        lengths = self.lengths[indices]
+        return self._padded(self.lengths[indices])
+
+    def lengths_of_batch(self, indices: np.ndarray) -> Tuple[int, ...]:
+        """The length of a batch of these records; with `encoded`, of their first and of their other texts."""
+        if self.encoded is None:
+            return self.padded_length(indices),
+        texts = self.encoded[indices]
+        return tuple(int(self._padded(part).max()) for part in (texts[:, 0], texts[:, 1:]))
+
+    def _padded(self, lengths: np.ndarray) -> np.ndarray:
         if not self.dynamic_padding:
-            return np.full(len(lengths), self.max_length)
+            return np.full(lengths.shape, self.max_length)
         if self.buckets is not None:
             return self.buckets[np.searchsorted(self.buckets, lengths)]
         multiples = -(-lengths // self.length_multiple) * self.length_multiple
@@ -84,15 +91,6 @@ class Source(NamedTuple):
         return self._replace(
             lengths=self.lengths[start:stop],
             fetch=lambda indices, length: self.fetch(indices + start, length))
-
-    def bucketed(self) -> "Source":
-        """The same records, in batches of at most _MAX_BUCKETS different lengths.
-
-        These are `max_length`, 3/4 of it, the halves of both, and so on.
-        """
-        lengths = self.max_length * np.array([[1.0], [0.75]]) / 2.0 ** np.arange(_MAX_BUCKETS // 2)
-        multiples = np.ceil(lengths / LENGTH_MULTIPLE).astype(np.int64) * LENGTH_MULTIPLE
-        return self._replace(buckets=np.unique(np.minimum(multiples, self.max_length)))
 
 
 def training_dataset(source: Source, plan: TrainingPlan, *, replicas: range,
@@ -127,12 +125,12 @@ def training_share(source: Source, plan: TrainingPlan, replicas: range,
     """The features of a step for these replicas, [len(replicas), per_replica_batch_size, ...]."""
     share = slice(replicas.start * per_replica_batch_size, replicas.stop * per_replica_batch_size)
     indices = plan.global_batch(step)
-    length = source.padded_length(indices)
+    lengths = source.lengths_of_batch(indices)
     if source.fetch_for_step:
-        features = source.fetch_for_step(indices, length)
+        features = source.fetch_for_step(indices, *lengths)
         features = {name: values[share] for name, values in features.items()}
     else:
-        features = source.fetch(indices[share], length)
+        features = source.fetch(indices[share], *lengths)
     return {name: values.reshape(len(replicas), per_replica_batch_size, *values.shape[1:])
             for name, values in features.items()}
 

@@ -34,9 +34,16 @@ def check(xla_flags: str, search_path: str, folders: Sequence[str], needs_ptxas:
         missing.append(PTXAS)
     if missing:
         raise UserError(
-            f"--xla needs CUDA's {' and '.join(missing)} to compile for GPUs, which TensorFlow finds in "
+            f"XLA needs CUDA's {' and '.join(missing)} to compile for GPUs, which TensorFlow finds in "
             f"none of {', '.join(searched)}: {runtime.XLA_PARTS}; or name a CUDA folder that has it with "
-            "XLA_FLAGS=--xla_gpu_cuda_data_dir=FOLDER in front of the command; or leave out --xla")
+            "XLA_FLAGS=--xla_gpu_cuda_data_dir=FOLDER in front of the command; or train without XLA "
+            "(--xla=false)")
+
+
+def check_here() -> None:
+    """As `check`, on this machine."""
+    check(os.environ.get("XLA_FLAGS", ""), os.environ.get("PATH", ""), runtime.CUDA_FOLDERS,
+          runtime.XLA_NEEDS_PTXAS)
 
 
 def _named_folder(xla_flags: str) -> List[str]:

@@ -3,9 +3,10 @@
 Otherwise it would compile for each length when that first comes, one program after the other.
 """
 
+import itertools
 import multiprocessing.pool
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Sequence
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Set, Tuple
 
 import tensorflow.compat.v1 as tf
 
@@ -37,29 +38,33 @@ def note(features: Dict[str, tf.Tensor], step: tf.Tensor,
         features, step, [pair for pair in gradients if pair[0] is not None], one_by_one))
 
 
-def first_steps(source: batches.Source, plan: TrainingPlan, steps: range) -> Dict[int, int]:
-    """The first step with each length of a batch, by length; rare lengths may be missing."""
-    found: Dict[int, int] = {}
+def first_steps(source: batches.Source, plan: TrainingPlan, steps: range) -> Dict[int, Tuple[int, ...]]:
+    """The steps in which a length of batches first comes, and their lengths; rare ones may be missing."""
+    found: Dict[int, Tuple[int, ...]] = {}
+    known: Set[Tuple[int, int]] = set()  # anchors and candidates of a length differ in their number
     for step in steps[:_MAX_STEPS]:
-        found.setdefault(source.padded_length(plan.global_batch(step)), step)
-        if len(found) == len(source.buckets):
+        lengths = source.lengths_of_batch(plan.global_batch(step))
+        if not known.issuperset(enumerate(lengths)):
+            found[step] = lengths
+            known.update(enumerate(lengths))
+        if len(known) == len(source.buckets) * len(lengths):
             break
-    return dict(sorted(found.items()))
+    return found
 
 
 class CompileAhead(tf.train.SessionRunHook):
-    """Computes gradients of one batch of each length, without an update.
+    """Computes gradients of one batch of each length, without an update, in the plan's order.
 
     The two upper layers come first, for all lengths in parallel: their gradients need no activations
     of the layers below, so a model of many layers has the memory. The whole model follows, one length
     after the other; little of it is left to compile. Cards always compile in parallel.
 
     Args:
-        steps: of the batches, by length.
+        steps: of the batches, with their lengths.
         fetch: (step) → this process's share of its batch, features [replicas, b, ...].
     """
 
-    def __init__(self, steps: Dict[int, int], fetch: Callable[[int], batches.Features]):
+    def __init__(self, steps: Dict[int, Tuple[int, ...]], fetch: Callable[[int], batches.Features]):
         self._steps = steps
         self._fetch = fetch
 
@@ -67,7 +72,7 @@ class CompileAhead(tf.train.SessionRunHook):
         """Computes the gradients."""
         start = time.time()
         replicas = tf.get_collection(_REPLICAS)
-        feeds = [_feed(replicas, self._fetch(step), step) for step in self._steps.values()]
+        feeds = [_feed(replicas, self._fetch(step), step) for step in self._steps]
         pairs = [pair for replica in replicas for pair in replica.gradients]
         num_layers = optimization.count_layers([variable.op.name for _, variable in pairs])
         if num_layers >= _MIN_LAYERS and not replicas[0].one_by_one:
@@ -77,7 +82,8 @@ class CompileAhead(tf.train.SessionRunHook):
                 threads.map(lambda feed: session.run(upper, feed), feeds)
         for feed in feeds:
             session.run([gradient.op for gradient, _ in pairs], feed)
-        log.info(f"XLA has compiled the layers for batches of {', '.join(map(str, self._steps))} tokens "
+        lengths = dict.fromkeys(itertools.chain(*self._steps.values()))
+        log.info(f"XLA has compiled the layers for batches of {', '.join(map(str, lengths))} tokens "
                  f"in {time.time() - start:.0f} s")
 
 

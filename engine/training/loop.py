@@ -27,7 +27,7 @@ from engine.devices.devices import Devices
 from engine.errors import UserError
 from engine.model import Mode, Outputs, Training
 from engine.training import (
-    checkpoint_hook, compile_ahead, learning, pool, step_hook, stop_together, summaries, throughput)
+    checkpoint_hook, compile_ahead, learning, pool, step_hook, stop_together, summaries, throughput, xla)
 from engine.training.evaluations import Evaluate, Evaluations
 from engine.training.settings import RunSettings, Schedule, TrainingSettings
 from engine.training.training_progress import TrainingProgress
@@ -41,7 +41,8 @@ class Run(NamedTuple):
     devices: Devices
     training: Training
     window_batches: int = WINDOW_BATCHES  # of the plan
-    config: Optional[modeling.BertConfig] = None  # of the encoder; None: no FLOP/s are reported
+    # Of the encoder. None: no FLOP/s are reported, and XLA's choice is that of BERT-base.
+    config: Optional[modeling.BertConfig] = None
     evaluate: Optional[Evaluate] = None  # needed for evaluation during the training
     # Called before the first step; writes the model's files besides checkpoints.
     save_description: Callable[[], None] = lambda: None
@@ -87,9 +88,11 @@ def train(run: Run, evaluations: Optional[Evaluations] = None,
         run.settings.training, run.settings.output_dir, run.schedule.num_train_steps)
     earlier = checkpoint_hook.recover(output_dir)
     first_step = earlier.global_step if earlier else 0
-    source, peers = _source(run), run.devices.peers
+    source, peers = run.training.make_source(), run.devices.peers
     plan = TrainingPlan(source.lengths, run.global_batch_size, settings.seed, source.keys,
                         run.window_batches)
+    source = xla.bucketed(source, plan, settings, run.devices,
+                          run.config or modeling.BertConfig(vocab_size=1), last_step)
     initial_values = checkpoints.InitialValues(
         None if earlier else run.settings.init_checkpoint, settings.seed,
         is_frozen=settings.freezes)
@@ -108,7 +111,7 @@ def train(run: Run, evaluations: Optional[Evaluations] = None,
         listeners.insert(0, functools.partial(_check_loss, saver.kept))
     hooks = [_ModelCheck(initial_values, earlier), step_hook.StepHook(
         first_step, run.global_batch_size, listeners, run.training.loss_unit), saver, *more_hooks]
-    if settings.xla and runtime.SHARES_PROGRAMS:
+    if source.buckets is not None and runtime.SHARES_PROGRAMS:
         hooks.insert(0, _compile_ahead(run, source, plan, range(first_step, last_step)))
     if peers.others:  # first of all: it ends a worker whose session is made anew
         hooks.insert(0, stop_together.SharedSignals(signals, peers))
@@ -136,29 +139,11 @@ def _throughput(run: Run, source: batches.Source) -> throughput.Throughput:
         flops.sum() / len(source.lengths), throughput.peak(run.devices, settings.precision))
 
 
-def _source(run: Run) -> batches.Source:
-    source = run.training.make_source()
-    if run.settings.training.xla:
-        source = source.bucketed()
-        log.info("XLA compiles the layers once for each length of batches, "
-                 f"{'before the first step' if runtime.SHARES_PROGRAMS else 'when it first comes'}, of "
-                 f"{', '.join(map(str, source.buckets))} tokens"
-                 + (", and the update once" if _compiles_update(run) else
-                    f"; TensorFlow {tf.VERSION} on a {run.devices.kind} updates without it"))
-    return source
-
-
 def _compile_ahead(run: Run, source: batches.Source, plan: TrainingPlan, steps: range
                    ) -> compile_ahead.CompileAhead:
     share = functools.partial(batches.training_share, source, plan, run.devices.own_replicas,
                               run.settings.training.examples_per_replica)
     return compile_ahead.CompileAhead(compile_ahead.first_steps(source, plan, steps), share)
-
-
-def _compiles_update(run: Run) -> bool:
-    """Whether XLA compiles the update. On a CPU that takes half a minute and makes no step faster."""
-    return (run.settings.training.xla and run.devices.kind == "GPU"
-            and runtime.COMPILES_UPDATES)
 
 
 def _check_loss(kept: Callable[[], str], step: step_hook.Step) -> None:
@@ -208,12 +193,12 @@ class _Gradients:
     loss_scale: Optional[optimization.LossScale]
     has_pool: bool
 
-    def __init__(self, run: Run, initial_values: checkpoints.InitialValues):
+    def __init__(self, run: Run, initial_values: checkpoints.InitialValues, is_compiled: bool):
         self._forward = run.training.forward
         self._settings = run.settings.training
         self._computation = modeling.Computation(
             dtype=precision.dtype_of(self._settings.precision),
-            recompute=self._settings.recompute_layers, compiled=self._settings.xla,
+            recompute=self._settings.recompute_layers, compiled=is_compiled,
             on_cards=run.devices.kind == "GPU")
         self._initial_values = initial_values
 
@@ -244,7 +229,8 @@ def _model_fn(run: Run, source: batches.Source, initial_values: checkpoints.Init
     # Features of a whole step may have any number of sequences per example.
     if not run.training.ties_embeddings and not source.fetch_for_step:
         most_rows = settings.examples_per_replica * source.max_length
-    made = _Gradients(run, initial_values)
+    is_compiled = source.buckets is not None
+    made = _Gradients(run, initial_values, is_compiled)
     on_replica = replica_copies.CopiedOperations(made, lambda: list(map(
         replica_copies.handle_of, tf.global_variables() + tf.local_variables())))
 
@@ -254,7 +240,7 @@ def _model_fn(run: Run, source: batches.Source, initial_values: checkpoints.Init
         loss, gradients = on_replica(
             features, step, runtime.replica_number(devices.own_replicas.start))
         gradients = list(zip(gradients, made.variables))
-        if settings.xla:
+        if is_compiled:
             compile_ahead.note(features, step, gradients, one_by_one=(
                 made.has_pool or settings.gradient_accumulation_steps > 1
                 or settings.recompute_layers or settings.freeze_layers > 0))
@@ -264,7 +250,7 @@ def _model_fn(run: Run, source: batches.Source, initial_values: checkpoints.Init
             lr_schedule=settings.lr_schedule, min_lr_ratio=settings.min_lr_ratio,
             loss_scale=made.loss_scale, transfer_dtype=tf.as_dtype(settings.gradient_transfer),
             # A pool's examples may have any number of sequences, too.
-            most_rows=None if made.has_pool else most_rows, compiled=_compiles_update(run),
+            most_rows=None if made.has_pool else most_rows, compiled=is_compiled and xla.compiles_update(devices),
             bias_correction=settings.adam_bias_correction)
         _skip_report_of_uninitialized_variables()
         if devices.peers.others:

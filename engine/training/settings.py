@@ -17,7 +17,7 @@ from engine.devices.precision import FLOAT16, FLOAT32, PRECISIONS, TF32, chosen_
 from engine.disk import files
 from engine.errors import UserError
 from engine.progress import counted
-from engine.settings import MAX_SEED, define_flags, from_flags, recorded, required, setting
+from engine.settings import AUTO, MAX_SEED, define_flags, from_flags, recorded, required, setting
 from engine.workers import build_once, worker_dirs
 
 HELP_TOPIC = "Training"  # of the flags defined here
@@ -68,9 +68,10 @@ class TrainingSettings:
     recompute_layers: bool = setting(
         False, "Keep only the input of each encoder layer in memory, and compute the layer again "
         "for its gradient: less memory, more time, the same result.")
-    xla: bool = setting(
-        False, "Compile the encoder's layers with XLA in training; batches are padded to one of "
-        "at most eight lengths, each of which is compiled once.")
+    xla: Union[bool, str] = setting(
+        AUTO, "Compile the encoder's layers with XLA in training; batches are padded to one of "
+        "at most eight lengths, each of which is compiled once. auto: on cards with TensorFlow 2.15, if "
+        "that is estimated to save time; the log says so.")
     dynamic_padding: bool = setting(
         True, "Pad each batch to its longest example; false pads it to --max_seq_length.")
     seed: int = setting(

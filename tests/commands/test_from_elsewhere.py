@@ -74,7 +74,7 @@ def test_answers_name_flags_that_exist():
     (["--teacher_model", "bert"], "--teacher_model (here: --teacher; also give --stage and "
      "--do_train, of distillation.run)"),
     (["--noamp", "--do_lower_case", "--nouse_xla"],
-     "--noamp, --nouse_xla (leave it out: it is off by default)"),
+     "--noamp (leave it out: it is off by default); --nouse_xla (here: --xla=false)"),
     (["--local-rank=1"], "--local-rank (leave it out: one process"),
     (["--gpu_ids=0,1", "--save_steps", "-1"], "--gpu_ids (here: --num_gpus, and "
      "CUDA_VISIBLE_DEVICES for which cards); --save_steps (here: --save_checkpoints_steps)"),

@@ -219,7 +219,7 @@ def test_a_training_on_later_cards_says_that_its_products_are_rounded(
 
 
 @pytest.mark.parametrize("flags, is_refused", [
-    (["--xla"], True), ([], False), (["--xla", "--num_gpus=0"], False)])
+    (["--xla"], True), ([], False), (["--xla", "--num_gpus=0"], False), (["--noxla"], False)])
 def test_xla_on_cards_without_its_parts_of_cuda_is_refused(flags, is_refused, seen, monkeypatch):
     seen(V100)
     monkeypatch.setattr(runtime, "CUDA_FOLDERS", ("/no/cuda",))
@@ -230,3 +230,5 @@ def test_xla_on_cards_without_its_parts_of_cuda_is_refused(flags, is_refused, se
     with pytest.raises(UserError, match="libdevice.* finds in none of .*/no/cuda: ") if is_refused else (
             contextlib.nullcontext()):
         device_flags.find_devices(values, training=True)
+    is_prepared = "lazy_compilation=false" in os.environ["TF_XLA_FLAGS"]
+    assert is_prepared == ("--noxla" not in flags)  # by default, too: XLA may turn out to save time

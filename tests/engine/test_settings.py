@@ -11,7 +11,7 @@ from conftest import ROOT, write_cola
 from engine.cli import command
 from engine.devices.precision import chosen_precision
 from engine.errors import UserError
-from engine.settings import setting
+from engine.settings import from_flags, setting
 from engine.training import run_record, settings as run_settings
 from scripts import flags_page
 
@@ -63,6 +63,21 @@ def test_fp16_is_the_old_name_of_a_precision():
     values(["command", "--precision=float32"])
     with pytest.raises(UserError, match="--fp16 is the old name of --precision=float16"):
         chosen_precision(values)
+
+
+@pytest.mark.parametrize("argument, recorded, expected", [
+    (None, "auto", "auto"), ("--xla", True, True), ("--noxla", False, False), ("--xla=auto", "auto", "auto"),
+    ("--xla=true", True, True), ("--xla=false", False, False)])
+def test_a_switch_is_true_false_or_auto_on_the_command_line_and_in_a_record(argument, recorded, expected):
+    values = run_classifier.define_flags()
+    values(["command", *filter(None, [argument])])
+    assert values.xla == values["xla"].parser.parse(recorded) == expected
+    assert run_settings.recorded(from_flags(values, run_settings.TrainingSettings))["--xla"] == recorded
+
+
+def test_a_switch_has_no_other_value(capsys):
+    with ends_with_error(capsys, "--xla=maybe"):
+        run_here({"xla": "maybe"})
 
 
 def test_the_page_of_flags_is_that_of_the_definitions():

@@ -1,5 +1,6 @@
 """--xla compiles and changes no number, on several replicas, too."""
 
+import itertools
 import os
 import re
 
@@ -7,15 +8,30 @@ import numpy as np
 import pytest
 
 import modeling
+import processes
 from bert_reference import assert_close, evaluate, random_features, tiny_config
-from commands import arguments, run_command
+from commands import arguments
 from conftest import (
-    assert_same_training, checkpoint_values, on_tensorflow_1, on_tensorflow_2, write_cola, write_tiny_model)
+    assert_same_training, checkpoint_values, cpu_devices, on_tensorflow_1, on_tensorflow_2, write_cola,
+    write_tiny_model)
 from engine.data import batches
+from engine.data.plan import TrainingPlan
 from engine.devices import runtime
+from engine.devices.devices import Devices
+from engine.training import xla
+from engine.training.settings import TrainingSettings
 
 import tensorflow.compat.v1 as tf
 
+BASE = modeling.BertConfig(vocab_size=100)
+# So short a training would have one length.
+FREE_COMPILATION = """
+import run_classifier
+from engine.cli import command
+from engine.training import xla
+xla.COMPILE_SECONDS["CPU"] = 0.0
+command.run(run_classifier.main, run_classifier.define_flags(), usage="")
+"""
 ROUNDING = {tf.float32: 1e-5, tf.float16: 0.02, tf.bfloat16: 0.1}
 
 
@@ -24,11 +40,12 @@ class Run:
 
     def __init__(self, directory, model, *flags, **changes):
         self.dump, self.output_dir = str(directory / "dump"), directory / "out"
-        process = run_command("--do_train", *flags, *arguments({
+        process = processes.run(["-c", FREE_COMPILATION, "--do_train", *flags, *arguments({
             **model._asdict(), "task_name": "cola", "max_seq_length": 24,
             "data_dir": write_cola(directory / "cola", train=48), "output_dir": self.output_dir,
             "learning_rate": 1e-3, "save_checkpoints_steps": 1, "keep_checkpoint_max": 100,
-            **changes}), XLA_FLAGS=f"--xla_dump_to={self.dump}")
+            **changes})], env={**os.environ, "CUDA_VISIBLE_DEVICES": "",
+                               "XLA_FLAGS": f"--xla_dump_to={self.dump}"})
         assert process.returncode == 0, process.stderr
         self.log = process.stderr
         self.values = checkpoint_values(str(self.output_dir))
@@ -69,7 +86,7 @@ def test_two_replicas_with_dropout_and_accumulation_end_with_the_same_values(
         gradient_accumulation_steps=2, dynamic_padding="false")
     initial = checkpoint_values(tiny_model.init_checkpoint)["bert/pooler/dense/kernel"]
     assert np.abs(compiled.values["bert/pooler/dense/kernel"] - initial).max() > 1e-4
-    assert "of 8, 16, 24 tokens" in compiled.log
+    assert "of 24 tokens" in compiled.log
     assert len(compiled.programs()) == 2 * len(PROGRAMS)
     if not runtime.IS_TENSORFLOW_1:
         assert sorted(compiled.programs()) == sorted(2 * PROGRAMS)
@@ -87,7 +104,7 @@ def test_a_model_of_many_layers_is_compiled_for_several_lengths_at_the_same_time
     compiled = plain_and_compiled(tmp_path, write_tiny_model(tmp_path / "model", num_hidden_layers=6),
                                   num_cpu_replicas=1, train_batch_size=4)
     assert len(compiled.programs()) in [times * (len(PROGRAMS) + 2) for times in (2, 3)]
-    assert "XLA has compiled the layers for batches of 8, 16" in compiled.log
+    assert "XLA has compiled the layers for batches of 24, 16, 8 tokens" in compiled.log  # as they come
 
 
 @pytest.mark.parametrize("dtype, recompute", [
@@ -104,16 +121,70 @@ def test_compiled_layers_have_the_outputs_and_gradients_of_the_others(dtype, rec
     assert_close(run(True), run(False), tolerance=ROUNDING[dtype])
 
 
-@pytest.mark.parametrize("max_length, expected", [
-    (128, [16, 24, 32, 48, 64, 96, 128]),
-    (512, [48, 64, 96, 128, 192, 256, 384, 512]),
-    (30, [8, 16, 24, 30]),
-    (5, [5])])
-def test_batches_have_one_of_at_most_eight_lengths(max_length, expected):
-    source = batches.Source(np.arange(1, max_length + 1), None, max_length).bucketed()
-    assert source.buckets.tolist() == expected
-    padded = source.padded_lengths()
-    assert set(padded) <= set(expected)
-    np.testing.assert_array_equal(
-        padded, [min(bucket for bucket in expected if bucket >= length)
-                 for length in source.lengths])
+def source_of(lengths):
+    return batches.Source(np.array(lengths), None, max(lengths))
+
+
+@pytest.mark.parametrize("compile_seconds, num_chosen", [(0.0, 8), (30.0, 6), (1e9, 1)])
+def test_the_chosen_lengths_take_the_least_time_of_all(compile_seconds, num_chosen):
+    random = np.random.RandomState(1)
+    lengths = list(range(8, 96, 8))
+    seconds, counts = np.square(lengths) / 1e3, random.randint(0, 90, len(lengths)).astype(float)
+
+    def seconds_of(chosen):
+        padded = np.searchsorted(chosen, lengths)
+        return (seconds[np.searchsorted(lengths, np.array(chosen)[padded])] * counts
+                ).sum() + len(chosen) * compile_seconds
+
+    tried = [(*some, lengths[-1]) for size in range(8)
+             for some in itertools.combinations(lengths[:-1], size)]
+    found = xla.choose(lengths, seconds.tolist(), counts.tolist(), compile_seconds)
+    assert seconds_of(found.lengths) == pytest.approx(min(map(seconds_of, tried)))
+    assert found.seconds == pytest.approx(seconds_of(found.lengths))
+    assert len(found.lengths) == num_chosen
+
+
+def test_lengths_hold_every_record_and_are_those_of_the_plan(capsys):
+    """Of anchors and candidates, too: see `Source.encoded`."""
+    lengths = np.random.RandomState(2).choice([5, 6, 30, 31, 58], 4000, p=[.4, .3, .2, .09, .01])
+    for source in (source_of(lengths), source_of(lengths)._replace(
+            encoded=np.stack([lengths // 2, lengths], axis=1))):
+        plan = TrainingPlan(source.lengths, 8, 1)
+        found = xla.bucketed(source, plan, TrainingSettings(xla=True, train_batch_size=8),
+                             cpu_devices(1), BASE, 10**6)
+        assert "XLA: on (--xla); it compiles" in capsys.readouterr().err
+        assert found.buckets[-1] == 58 and len(found.buckets) <= 8
+        for step in range(300):
+            exact = source.lengths_of_batch(plan.global_batch(step))
+            assert found.lengths_of_batch(plan.global_batch(step)) == tuple(
+                min(each for each in found.buckets if each >= length) for length in exact)
+            assert set(exact) <= set(found.buckets)  # so many steps are worth each
+
+
+CARDS = Devices(("/gpu:0",), "GPU", "one_device", tf.ConfigProto())
+
+
+@pytest.mark.parametrize("devices, steps, micro_batches, parts, said", [
+    (CARDS, 300, 1, True, "XLA: off (compiling for 1 length of batches takes an estimated 13 s, and saves "
+     "4 s in 300 steps)"),
+    (CARDS, 3000, 1, True, "XLA: on (compiling for 1 length of batches takes an estimated 13 s, and saves "
+     "36 s in 3,000 steps); it compiles the layers once for each length of batches, before the first "
+     "step, of 16 tokens, and the update once"),
+    (CARDS, 300, 10, True, "XLA: on ("),
+    (CARDS, 3000, 1, False, "XLA: off (XLA needs CUDA's nvvm/libdevice/libdevice.10.bc and bin/ptxas"),
+    (CARDS._replace(kind="CPU"), 10**6, 1, True, "")])
+def test_by_default_a_training_is_compiled_where_that_saves_time(
+        devices, steps, micro_batches, parts, said, tmp_path, monkeypatch, capsys):
+    for name in ("nvvm/libdevice/libdevice.10.bc", "bin/ptxas") if parts else ():
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text("")
+    monkeypatch.setattr(runtime, "CUDA_FOLDERS", (str(tmp_path),))
+    monkeypatch.setenv("PATH", "")
+    source = source_of([16] * 64)
+    found = xla.bucketed(
+        source, TrainingPlan(source.lengths, 8, 1),
+        TrainingSettings(train_batch_size=8, gradient_accumulation_steps=micro_batches), devices, BASE,
+        steps)
+    if runtime.IS_TENSORFLOW_1 and said:
+        said = f"XLA: off (by default on TensorFlow {tf.VERSION})"
+    assert capsys.readouterr().err.startswith(said) and (found.buckets is None) == ("on" not in said[:8])

@@ -166,7 +166,7 @@ def test_a_batch_holds_the_texts_of_its_examples(tiny_model, tmp_path):
     texts = data.load(files.open_file(str(path), Given(), labelled=True), encoding, "old: ",
                       str(tmp_path / "store"))
     indices, source = np.array([4, 0, 7]), texts.training_source()
-    batch = source.fetch(indices, source.padded_length(indices))
+    batch = source.fetch(indices, *source.lengths_of_batch(indices))
     tokenizer = encoding.tokenizer
 
     def words(ids, mask):
@@ -186,12 +186,13 @@ def test_a_batch_holds_the_texts_of_its_examples(tiny_model, tmp_path):
 
 def test_anchors_and_candidates_have_the_lengths_of_a_compiled_batch(tiny_model):
     texts = data.encode([Example(row) for row in pairs(40)], tiny_model.encoding(40), "")
-    plain, source = texts.training_source(), texts.training_source(bucketed=True).bucketed()
+    plain, source = texts.training_source(), texts.training_source()
+    source = source._replace(buckets=np.array([16, 40]))
     found = set()
     for first in range(0, 40, 4):
         indices = np.arange(first, first + 4)
-        batch = source.fetch(indices, source.padded_length(indices))
-        expected = plain.fetch(indices, plain.padded_length(indices))
+        batch = source.fetch(indices, *source.lengths_of_batch(indices))
+        expected = plain.fetch(indices, *plain.lengths_of_batch(indices))
         for name in ("anchor_ids", "candidate_ids"):
             found.add(batch[name].shape[-1])
             width = expected[name].shape[-1]
@@ -203,7 +204,7 @@ def test_anchors_and_candidates_have_the_lengths_of_a_compiled_batch(tiny_model)
 def test_equal_texts_have_equal_keys_that_float32_holds(tiny_model, tmp_path):
     rows = pairs(60)
     texts = data.encode([Example(row) for row in rows], tiny_model.encoding(24), "")
-    keys = texts.training_source().fetch(np.arange(60), 24)["keys"].reshape(-1, 2)
+    keys = texts.training_source().fetch(np.arange(60), 24, 24)["keys"].reshape(-1, 2)
     whole = keys[:, 0].astype(np.int64) * 2**24 + keys[:, 1].astype(np.int64)
     flat = [text for row in rows for text in row]
     assert len(set(whole.tolist())) == len(set(flat)) == len(texts)
@@ -219,7 +220,7 @@ def test_equal_texts_have_equal_keys_that_float32_holds(tiny_model, tmp_path):
     np.testing.assert_array_equal(spread.encoded.max(axis=1), spread.lengths)
     # What is predicted of the distinct texts finds its way back to all.
     fetched = texts.source().fetch(texts.numbers[:, 1], 24)["input_ids"]
-    of_positives = texts.training_source().fetch(np.arange(60), 24)["candidate_ids"][:, 0]
+    of_positives = texts.training_source().fetch(np.arange(60), 24, 24)["candidate_ids"][:, 0]
     width = min(fetched.shape[1], of_positives.shape[1])
     np.testing.assert_array_equal(fetched[:, :width], of_positives[:, :width])
 
@@ -227,7 +228,7 @@ def test_equal_texts_have_equal_keys_that_float32_holds(tiny_model, tmp_path):
 def test_a_single_text_is_its_own_positive(tiny_model):
     texts = data.encode([Example((text,)) for text in ("a cat", "the old dog")],
                         tiny_model.encoding(24), "query: ")
-    batch = texts.training_source().fetch(np.arange(2), 24)
+    batch = texts.training_source().fetch(np.arange(2), 24, 24)
     np.testing.assert_array_equal(batch["anchor_ids"], batch["candidate_ids"][:, 0])
     assert batch["keys"].shape == (2, 2, 2)
     assert tiny_model.encoding(24).tokenizer.vocab["[UNK]"] not in batch["anchor_ids"]
@@ -237,6 +238,6 @@ def test_scores_reach_the_batch(tiny_model):
     rows = scored(9)
     texts = data.encode([Example((first, second), float(score)) for first, second, score in rows],
                         tiny_model.encoding(24), "")
-    np.testing.assert_allclose(texts.training_source().fetch(np.arange(9), 24)["scores"],
+    np.testing.assert_allclose(texts.training_source().fetch(np.arange(9), 24, 24)["scores"],
                                [float(row[2]) for row in rows], rtol=1e-6)
     np.testing.assert_allclose(texts.scores, [float(row[2]) for row in rows], rtol=1e-6)

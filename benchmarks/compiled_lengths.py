@@ -1,0 +1,93 @@
+"""Tokens that a training with XLA computes for each real one, at the lengths that it chooses.
+
+  python -m benchmarks.compiled_lengths --model=MINILM_TF --data=SHARED_DATA
+
+As many steps as 3 epochs of CoLA and SST-2, and 60 of New-Wiki's 4,097 questions, which are about the steps
+of two epochs of SQuAD; 32 examples a step. The choice is that for BERT-base on a card. Nothing is trained.
+"""
+
+import argparse
+import os
+import tempfile
+from typing import Dict, Iterator, Tuple
+
+import numpy as np
+
+from benchmarks import report
+from encoder.encoding import Encoding, load_encoding
+from engine.data.batches import Source
+from engine.data.plan import TrainingPlan
+from engine.devices.devices import Devices
+from engine.training import xla
+from engine.training.settings import TrainingSettings
+from modeling import BertConfig
+from reading import data as reading
+from tasks.data import load_texts
+from tasks.table import TASKS
+
+import tensorflow.compat.v1 as tf
+
+BATCH_SIZE = 32
+CARD = Devices(("/gpu:0",), "GPU", "one_device", tf.ConfigProto())
+
+
+def sources(model: str, data: str, store: str) -> Iterator[Tuple[str, Source, int]]:
+    """Each set with its epochs."""
+    def encoding(length: int) -> Encoding:
+        config = BertConfig.from_json_file(os.path.join(model, "bert_config.json"))
+        return load_encoding(os.path.join(model, "vocab.txt"), do_lower_case=True,
+                             max_seq_length=length, vocab_size=config.vocab_size)
+
+    for name in ("CoLA", "SST-2"):
+        task = TASKS[name.lower()]
+        yield name, load_texts(task, task.train, os.path.join(data, "glue", name), encoding(128), store,
+                               dynamic_padding=True).source(with_labels=True), 3
+    yield "New-Wiki", reading.load(
+        os.path.join(data, "qa_en", "newwiki_train.json"), encoding(384), reading.WindowSettings(), store,
+        is_training=True).training_source(), 60
+
+
+def former(max_length: int) -> np.ndarray:
+    """The lengths of version 1.0.0: the longest, 3/4 of it, the halves of both, and so on."""
+    lengths = max_length * np.array([[1.0], [0.75]]) / 2.0 ** np.arange(4)
+    return np.unique(np.minimum(np.ceil(lengths / 8).astype(np.int64) * 8, max_length))
+
+
+def row(name: str, source: Source, epochs: int) -> Dict[str, str]:
+    """Computed tokens for each real one, and the chosen lengths."""
+    steps = len(source.lengths) * epochs // BATCH_SIZE
+    plan = TrainingPlan(source.lengths, BATCH_SIZE, 42)
+    settings = TrainingSettings(xla=True, train_batch_size=BATCH_SIZE)
+    of_batches = [plan.global_batch(step) for step in range(steps)]
+    real = sum(int(source.lengths[batch].sum()) for batch in of_batches)
+
+    def ratio(padded: Source) -> str:
+        return f"{sum(padded.padded_length(batch) * len(batch) for batch in of_batches) / real:.2f}"
+
+    def chosen() -> Source:
+        return xla.bucketed(source, plan, settings, CARD, BertConfig(vocab_size=1), steps)
+
+    found, seconds = chosen(), xla.COMPILE_SECONDS["GPU"]
+    xla.COMPILE_SECONDS["GPU"] = 0.0
+    best = chosen()
+    xla.COMPILE_SECONDS["GPU"] = seconds
+    return {"set": name, "steps": f"{steps:,}", "multiples of 8": ratio(source),
+            "former series": ratio(source._replace(buckets=former(source.max_length))),
+            "as chosen": ratio(found), "lengths": ", ".join(map(str, found.buckets)),
+            "best eight": ratio(best)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True, help="a folder with vocab.txt and bert_config.json")
+    parser.add_argument("--data", required=True)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as store:
+        rows = [row(*each) for each in sources(args.model, args.data, store)]
+    report.append("Tokens computed for each real one, with XLA", rows,
+                  command="python -m benchmarks.compiled_lengths")
+
+
+if __name__ == "__main__":
+    main()
