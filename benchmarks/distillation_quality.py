@@ -20,12 +20,12 @@ from typing import Dict, List, NamedTuple
 
 import numpy as np
 
-from benchmarks import agreement, report
+from benchmarks import report
 from engine.disk import files
 from tasks.table import TASKS
 
 FOLDERS = {"cola": "CoLA", "sst-2": "SST-2"}
-METRICS = {task: (*agreement.METRICS[task], "eval_loss") for task in FOLDERS}
+METRICS = {"cola": ("accuracy", "matthews_correlation", "eval_loss"), "sst-2": ("accuracy", "eval_loss")}
 ROUNDS = 4  # of the augmentation
 
 
@@ -88,7 +88,7 @@ class Run:
 
     def teacher(self, seed: int) -> Dict[str, float]:
         model, output_dir = self._args.model, self.path(f"teacher-{seed}")
-        return agreement.remembered(f"{output_dir}.json", lambda: self._result(
+        return report.remembered(f"{output_dir}.json", lambda: self._result(
             output_dir, "run_classifier.py", f"--data_dir={self.data_dir(False)}",
             f"--vocab_file={model}/vocab.txt", f"--bert_config_file={model}/bert_config.json",
             f"--init_checkpoint={model}/bert_model.ckpt", f"--seed={seed}",
@@ -96,7 +96,7 @@ class Run:
 
     def student(self, way: Way, seed: int) -> Dict[str, float]:
         name = f"{way.name.replace(', ', '-').replace(' ', '_')}-{seed}"
-        return agreement.remembered(self.path(f"{name}.json"), lambda: self._teach(
+        return report.remembered(self.path(f"{name}.json"), lambda: self._teach(
             way, seed, self.path(name), self.path(f"{name}-stage_1")))
 
     def _teach(self, way: Way, seed: int, output_dir: str, first_stage: str) -> Dict[str, float]:
@@ -149,7 +149,7 @@ def main() -> None:
     run = Run(args)
     run.write_data()
     run.augment()
-    seeds, metrics = agreement.SEEDS, METRICS[args.task]
+    seeds, metrics = report.SEEDS, METRICS[args.task]
     results = {"teacher, 6 layers": [run.teacher(seed) for seed in seeds]}
     for way in WAYS:
         results[way.name] = []
@@ -160,7 +160,7 @@ def main() -> None:
         f"Distillation on {args.task} to {args.layers} layers: "
         f"{run.num_examples(False):,} examples, {run.num_examples(True):,} with augmentation; "
         "dev set, three seeds (mean ± deviation)",
-        [agreement.row(name, metrics, some) for name, some in results.items()],
+        [report.row_of_seeds(name, metrics, some) for name, some in results.items()],
         command=f"python -m benchmarks.distillation_quality --task={args.task} "
         f"--num_examples={args.num_examples} --layers={args.layers} --epochs={args.epochs} "
         f"--learning_rate={args.learning_rate:g}",

@@ -4,14 +4,14 @@ import os
 import re
 import shutil
 import subprocess
-from typing import Dict, Iterable, List, NamedTuple, Optional
+from typing import Iterable, List, NamedTuple, Optional
 
 from engine.disk import scratch
 
 # Names of what nobody needs when a command has ended.
 TEMPORARY = re.compile(re.escape(scratch.PREFIX))
 # Of what is not put in place: these, and what is written as it grows.
-_NOT_PUT = re.compile(TEMPORARY.pattern + r"|tfevents|\.part$")
+_NOT_PUT = re.compile(TEMPORARY.pattern + r"|tfevents|\.part$|\.lock$")
 
 
 class Operation(NamedTuple):
@@ -30,12 +30,6 @@ def library(folder: str) -> Optional[str]:
     subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", path,
                     f"{os.path.splitext(__file__)[0]}.c", "-ldl"], check=True)
     return path
-
-
-def environment(library_path: str, directory, **settings) -> Dict[str, str]:
-    """The variables of a command whose operations below a directory are counted or logged."""
-    return {"LD_PRELOAD": library_path, "FAULTS_DIRECTORY": os.path.realpath(str(directory)),
-            **{f"FAULTS_{name.upper()}": str(value) for name, value in settings.items()}}
 
 
 def read_log(path: str) -> List[Operation]:

@@ -1,14 +1,21 @@
-"""Damaged files: does every command end in one line, or as if nothing had happened?
+"""Damage and faults at random: does every command end in one line, or as if nothing had happened?
 
   python -m benchmarks.fuzz --work_dir=DIR --cases=2500
 
-Each case copies the files of a command that succeeds (`benchmarks/fuzzing/toy_scenes.py`), damages one
-of them at random, its bytes or what it holds by its format, or the value of a flag, and runs the
-command. It must end within 60 seconds and 2 GB of resident memory, leave no temporary file, and
+Each case copies the files of a command that succeeds (`benchmarks/fuzzing/toy_scenes.py`), and runs it
+after or under one kind of trouble:
 
-  refuse   with status 2 and one line, or
-  succeed  and, where the file has checksums or can be made again, with the results that the undamaged
-           files give.
+  file    a file that it reads is damaged, its bytes or what it holds by its format
+  flag    a flag has another value
+  disk    an operation on the disk fails with ENOSPC or EIO, or the process is killed at it; needs a C
+          compiler
+  signal  it gets SIGKILL, SIGTERM or SIGSTOP after a random time; SIGCONT follows the last a second later
+
+It must end within 60 seconds and 2 GB of resident memory, and, if it is not killed, succeed or refuse
+with status 2 and one line. After damage it leaves no temporary file; where the damaged file has checksums
+or can be made again, its results are those of the undamaged files. After a fault the same command must
+succeed and leave the files of an undisturbed run, alike in every byte unless two undisturbed runs already
+differ in them.
 
 A case that has run has a file in DIR; called again, the command goes on with the others. --only=N
 runs case N again and leaves its files in DIR/case. Ends with status 1 if a case did anything else.
@@ -16,165 +23,228 @@ Each case is a fork of this process, which has TensorFlow loaded.
 """
 
 import argparse
-import filecmp
+import collections
+import ctypes
+import errno
 import functools
-import itertools
+import glob
 import os
 import random
-import shutil
+import re
+import signal
 import sys
-from typing import Any, Dict, Iterator, List, Sequence
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from benchmarks import campaign, faulty_disk, report
+from benchmarks import faulty_disk, report
 from benchmarks.fuzzing import commands, mutations, scenes
+from engine.disk import files
 
-FLAG_SHARE = 0.06  # of the cases damage a flag
+FILE, FLAG, DISK, SIGNAL = KINDS = "file", "flag", "disk", "signal"
+SHARES = (60, 6, 20, 14)  # of the kinds
 # None leads to a folder that could be written outside of the case's own.
 FLAG_VALUES = ("", "-1", "0", "1e30", "nan", "inf", "w1", "/proc/none", "/dev/null/x", "true",
                "9" * 25, "\udcff", "a,b", "./.", "--")
+DISK_FAULTS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "kill": 0}
+NEED_NO_ROOM = ("open", "remove")
+LEAVE_NOTHING = ("ENOSPC", "SIGTERM", "SIGSTOP")  # EIO keeps files from being removed, too
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP)
 OTHER_BEST = "it does not count as the best"  # said of a checkpoint that is damaged
-REFUSED, SAME, SUCCEEDED = "refused", "same results", "other input, succeeded"
+REFUSED, SAME, SUCCEEDED, WENT_ON = OUTCOMES = (
+    "refused", "same results", "other input, succeeded", "went on")
+# Names that differ from process to process, or with the moment of a fault: SIGTERM saves a checkpoint more.
+_OF_PROCESS = re.compile(r"(\.bert-tmp-|_temp_?|\.tempstate|tfevents\.|\.part-)[^/]*|model\.ckpt-\d.*")
+# Hashes of the files that were read since it could be read itself; which checkpoints are kept.
+_OF_MOMENT = ("hashes.json", "checkpoint")
 
 
-class Fuzzer:
-    """Runs cases on scenes, which it prepares in WORK_DIR/scenes."""
+class Undisturbed(NamedTuple):
+    """What undisturbed runs of a scene do and leave."""
+    contents: Dict[str, str]  # hashes of the files, by path
+    alike: Set[str]  # the files that two runs leave alike
+    seconds: float
+    operations: Dict[str, List[int]]  # on the disk: the places of each kind on each file, from 1 on
 
-    def __init__(self, work_dir: str):
-        self._work_dir = work_dir
-        self._scenes = scenes.prepare(os.path.join(work_dir, "scenes"))
-        self._expected: Dict[str, Dict[str, str]] = {}
 
-    def case(self, number: int, seed: Any, keep: bool = False) -> Dict[str, Any]:
-        """Runs a case. Its files are left in WORK_DIR/case if `keep`."""
+class Campaign:
+    """Runs cases on scenes, which it prepares in WORK_DIR/scenes.
+
+    Args:
+        library: that of `faulty_disk`, loaded; None leaves faults of the disk out.
+    """
+
+    def __init__(self, work_dir: str, library: Optional[ctypes.CDLL] = None):
+        self._work_dir, self._library = work_dir, library
+        self.scenes = {scene.name: scene for scene in scenes.prepare(os.path.join(work_dir, "scenes"))}
+        self._folder = os.path.join(work_dir, "case")  # always the same name, which is in some of the files
+
+    def case(self, number: int, seed: Any) -> Dict[str, Any]:
+        """Runs a case, and leaves its files in WORK_DIR/case."""
         generator = random.Random(f"{seed}-{number}")
-        scene = generator.choice(self._scenes)
-        if scene.results and scene.name not in self._expected:
-            self._expected[scene.name] = self._run_undamaged(scene)
-        folder = self._copy(scene)
-        return self._run(scene, folder, *self._damage(scene, folder, generator), keep)
-
-    def each_file(self, name: str, parts: Sequence[str]) -> Iterator[Dict[str, Any]]:
-        """Runs a scene with each file of its parts damaged, in the ways of `mutations.PLAIN` by turns."""
-        scene = next(scene for scene in self._scenes if scene.name == name)
-        self._expected[name] = self._run_undamaged(scene)
-        paths = [path for part in parts
-                 for path in _paths(scene.folder, os.path.join(scene.folder, part))]
-        for path, (what, damage) in zip(paths, itertools.cycle(mutations.PLAIN.items())):
-            folder, file = self._copy(scene), os.path.relpath(path, scene.folder)
-            damage(os.path.join(folder, file))
-            yield self._run(scene, folder, file, what, scene.arguments(folder))
-
-    def _run(self, scene: scenes.Scene, folder: str, damaged: str, what: str,
-             arguments: Sequence[str], keep: bool = False) -> Dict[str, Any]:
-        ended = commands.run(scene.module, arguments, f"{folder}.log", cwd=folder)
-        outcome = self._outcome(scene, folder, damaged, ended)
-        result = {"scene": scene.name, "damaged": damaged, "what": what, "outcome": outcome,
-                  "seconds": round(ended.seconds, 2), "peak": ended.peak}
-        if is_wrong(result):
-            result["log"] = ended.said[-5000:]
-        if keep:
-            print(ended.said)
+        scene = self.scenes[generator.choice(sorted(self.scenes))]
+        kind, = generator.choices(KINDS, SHARES)
+        if kind == DISK and not self._library:
+            kind = FILE
+        if kind in (DISK, SIGNAL):
+            return self._faulty_case(scene, kind, generator)
+        if scene.results:
+            self.undisturbed(scene.name)  # it needs the folder
+        scene.copy_to(self._folder)
+        arguments = scene.arguments(self._folder)
+        if kind == FILE:
+            path = generator.choice(paths(os.path.join(self._folder, generator.choice(scene.files))))
+            name, what = os.path.relpath(path, self._folder), mutations.mutate(path, generator)
         else:
-            shutil.rmtree(folder)
-        return result
-
-    def check(self) -> None:
-        """Ends the process if a command does not succeed on files without damage."""
-        for scene in self._scenes:
-            self._expected[scene.name] = self._run_undamaged(scene)
-
-    def _damage(self, scene: scenes.Scene, folder: str, generator: random.Random):
-        """Damages a flag or a file; returns its name, what was done, and the arguments."""
-        arguments = scene.arguments(folder)
-        if generator.random() < FLAG_SHARE:
-            index = generator.randrange(len(arguments))
-            name = arguments[index].split("=")[0]
-            value = generator.choice(FLAG_VALUES)
+            index, value = generator.randrange(len(arguments)), generator.choice(FLAG_VALUES)
+            name, what = arguments[index].split("=")[0], repr(value)
             arguments[index] = f"{name}={value}"
-            return name, repr(value), arguments
-        path = generator.choice(_paths(folder, os.path.join(
-            folder, generator.choice(scene.files))))
-        return os.path.relpath(path, folder), mutations.mutate(path, generator), arguments
+        return self.run_damaged(scene, kind, name, what, arguments)
 
-    def _outcome(self, scene: scenes.Scene, folder: str, damaged: str, ended: commands.Ended) -> str:
-        left = [name for _, folders, names in os.walk(folder) for name in folders + names
-                if faulty_disk.TEMPORARY.search(name)]
-        if ended.wrong() or left:
-            return ended.wrong() or f"left {left[0]}"
+    @functools.lru_cache(maxsize=None)  # noqa: B019 (one campaign a process)
+    def undisturbed(self, name: str) -> Undisturbed:
+        """Runs a scene twice; ends the process if the command does not succeed."""
+        scene, left = self.scenes[name], []
+        for _ in range(2):
+            scene.copy_to(self._folder)
+            ended, operations = self._run_on_faulty_disk(scene, 0, 0)
+            if ended.status:
+                sys.exit(f"{scene.name}: {ended.said}")
+            left.append(_contents(self._folder))
+        places = collections.defaultdict(list)
+        for place, operation in enumerate(operations, 1):
+            path = _OF_PROCESS.sub("*", os.path.relpath(operation.path, self._folder))
+            places[f"{operation.kind} {path}"].append(place)
+        return Undisturbed(
+            left[0], {path for path in left[0] if left[0][path] == left[1].get(path)
+                      and not path.endswith(_OF_MOMENT)},
+            ended.seconds, dict(places))
+
+    def run_damaged(self, scene: scenes.Scene, kind: str, name: str, what: str,
+                    arguments: Sequence[str]) -> Dict[str, Any]:
+        """Runs a scene whose files or arguments are damaged, in WORK_DIR/case."""
+        ended, outcome = self._run(scene, arguments), SUCCEEDED
         if ended.status:
-            return REFUSED
-        if not damaged.startswith(scene.checked) or OTHER_BEST in ended.said:
-            return SUCCEEDED
-        for name, expected in self._expected[scene.name].items():
-            path = os.path.join(folder, name)
-            if not os.path.exists(path):
-                return f"no {name}"
-            if not filecmp.cmp(path, expected, shallow=False):
-                return f"other {name}"
-        return SAME
+            outcome = REFUSED
+        elif name.startswith(scene.checked) and OTHER_BEST not in ended.said:
+            expected, found = self.undisturbed(scene.name).contents, _contents(self._folder)
+            outcome = next((f"other {each}" for each in scene.results
+                            if found.get(each) != expected[each]), SAME)
+        return _result(scene, kind, f"{name}: {what}", ended.wrong() or self._left() or outcome, ended)
 
-    def _copy(self, scene: scenes.Scene) -> str:
-        """The scene's files in a folder of always the same name, which is in some of them."""
-        return scene.copy_to(os.path.join(self._work_dir, "case"))
+    def _faulty_case(self, scene: scenes.Scene, kind: str, generator: random.Random) -> Dict[str, Any]:
+        undisturbed = self.undisturbed(scene.name)
+        scene.copy_to(self._folder)
+        if kind == DISK:
+            what = generator.choice(sorted(undisturbed.operations))
+            fault = generator.choice([name for name in sorted(DISK_FAULTS)
+                                      if name != "ENOSPC" or not what.startswith(NEED_NO_ROOM)])
+            first, _ = self._run_on_faulty_disk(
+                scene, generator.choice(undisturbed.operations[what]), DISK_FAULTS[fault])
+        else:
+            number, seconds = generator.choice(SIGNALS), generator.random() * undisturbed.seconds
+            what, fault = f"after {seconds:.1f} s", number.name
+            first = self._run(scene, strike=(number, seconds))
+        # A command that has not yet loaded its handler ends as any program does after SIGTERM.
+        was_killed = first.status in {"kill": [-signal.SIGKILL], "SIGKILL": [-signal.SIGKILL],
+                                      "SIGTERM": [-signal.SIGTERM, 128 + signal.SIGTERM]}.get(fault, [])
+        wrong = "" if was_killed else first.wrong()
+        if not wrong:
+            again = self._run(scene)
+            wrong = again.wrong() or (f"again: status {again.status}" if again.status else
+                                      self._difference(undisturbed, may_leave=fault not in LEAVE_NOTHING))
+            first = first._replace(said=f"{first.said}\n--- again\n{again.said}")
+        return _result(scene, kind, f"{what}: {fault}", wrong or WENT_ON, first)
 
-    def _run_undamaged(self, scene: scenes.Scene) -> Dict[str, str]:
-        """Checks that the command succeeds; returns paths of copies of its results."""
-        folder = self._copy(scene)
-        ended = commands.run(scene.module, scene.arguments(folder), f"{folder}.log", cwd=folder)
-        if ended.status:
-            sys.exit(f"{scene.name}: {ended.said}")
-        kept = {}
-        for name in scene.results:
-            kept[name] = os.path.join(self._work_dir, "scenes",
-                                      f"{scene.name}-{os.path.basename(name)}")
-            shutil.copy(os.path.join(folder, name), kept[name])
-        return kept
+    def _difference(self, undisturbed: Undisturbed, may_leave: bool) -> str:
+        """How the folder differs from that of an undisturbed run; "" if it does not."""
+        found, expected = _contents(self._folder), undisturbed.contents
+        names = {name for name in set(found) ^ set(expected) if not _OF_PROCESS.search(name)}
+        differing = sorted(names | {name for name in undisturbed.alike & set(found)
+                                    if found[name] != expected[name]})
+        return f"{differing[0]} differs" if differing else "" if may_leave else self._left()
+
+    def _left(self) -> str:
+        left = [name for name in _contents(self._folder) if faulty_disk.TEMPORARY.search(name)]
+        return f"left {left[0]}" if left else ""
+
+    def _run(self, scene: scenes.Scene, arguments: Sequence[str] = (), **more: Any) -> commands.Ended:
+        return commands.run(scene.module, arguments or scene.arguments(self._folder),
+                            f"{self._folder}.log", cwd=self._folder, **more)
+
+    def _run_on_faulty_disk(self, scene: scenes.Scene, place: int, error: int
+                            ) -> Tuple[commands.Ended, List[faulty_disk.Operation]]:
+        """Has the operation at a place fail, none if it is 0; returns all operations besides."""
+        if not self._library:
+            return self._run(scene), []
+        log = os.path.join(self._work_dir, "operations")
+        files.write_text(log, "")
+
+        def arm() -> None:
+            self._library.faults_log(log.encode())
+            self._library.faults_arm(self._folder.encode(), b"", ctypes.c_long(place), error)
+
+        return self._run(scene, before=arm), faulty_disk.read_log(log)
 
 
-def _paths(folder: str, beginning: str) -> List[str]:
-    """The files in a folder whose paths begin so."""
-    return sorted(path for parent, _, names in os.walk(folder)
-                  for path in (os.path.join(parent, name) for name in names)
-                  if path.startswith(beginning))
+def _result(scene: scenes.Scene, kind: str, what: str, outcome: str, ended: commands.Ended
+            ) -> Dict[str, Any]:
+    return {"scene": scene.name, "kind": kind, "what": what, "outcome": outcome,
+            "seconds": round(ended.seconds, 2), "peak": ended.peak,
+            **({} if outcome in OUTCOMES else {"log": ended.said[-8000:]})}
 
 
-def is_wrong(result: Dict[str, Any]) -> bool:
-    """Whether a case did what none may do."""
-    return result["outcome"] not in (REFUSED, SAME, SUCCEEDED)
+def paths(beginning: str) -> List[str]:
+    """The files whose paths begin so, or that are below such folders."""
+    return sorted(path for top in glob.glob(f"{glob.escape(beginning)}*")
+                  for path in [top, *glob.glob(f"{top}/**", recursive=True)] if os.path.isfile(path))
+
+
+def _contents(folder: str) -> Dict[str, str]:
+    """The hash of each file below a folder."""
+    paths = (os.path.join(parent, name) for parent, _, names in os.walk(folder) for name in names)
+    return {os.path.relpath(path, folder): files.hash_of_file(path) for path in paths}
 
 
 def row(name: str, results: List[Dict[str, Any]]) -> Dict[str, str]:
-    return {"command": name, "cases": str(len(results)),
+    return {"": name, "cases": str(len(results)),
             **{outcome: str(sum(result["outcome"] == outcome for result in results))
-               for outcome in (REFUSED, SAME, SUCCEEDED)},
-            "wrong": str(sum(map(is_wrong, results))),
+               for outcome in OUTCOMES},
+            "wrong": str(sum("log" in result for result in results)),
             "longest, s": f"{max(result['seconds'] for result in results):.1f}",
             "most memory": f"{max(result['peak'] for result in results) / 1e9:.2f} GB"}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work_dir", required=True)
     parser.add_argument("--cases", type=int, default=2500)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", type=int)
     args = parser.parse_args()
-    work_dir = os.path.abspath(args.work_dir)
-    fuzzer = Fuzzer(work_dir)
+    work_dir = os.path.realpath(args.work_dir)
+    os.makedirs(work_dir, exist_ok=True)
+    path = faulty_disk.library(work_dir)
+    if path and os.environ.get("LD_PRELOAD") != path:
+        os.execve(sys.executable, [sys.executable, "-m", "benchmarks.fuzz", *sys.argv[1:]],
+                  {**os.environ, "LD_PRELOAD": path})
+    campaign = Campaign(work_dir, ctypes.CDLL(path) if path else None)
     if args.only is not None:
-        print(fuzzer.case(args.only, args.seed, keep=True))
+        print(campaign.case(args.only, args.seed))
         return
-    fuzzer.check()
-    results = campaign.results_of(work_dir, args.seed, args.cases,
-                                  functools.partial(fuzzer.case, seed=args.seed))
-    names = sorted({result["scene"] for result in results})
-    report.append(
-        "Damaged files and flags",
-        [*(row(name, [result for result in results if result["scene"] == name]) for name in names),
-         row("all", results)],
-        command=f"python -m benchmarks.fuzz --cases={args.cases} --seed={args.seed}",
-        versions=campaign.versions(results))
-    sys.exit(any(map(is_wrong, results)))
+    results = []
+    for number in range(args.cases):
+        path = os.path.join(work_dir, f"{args.seed}-{number}.json")
+        if not os.path.exists(path):
+            files.write_json(path, {**campaign.case(number, args.seed), "commit": report.commit()})
+        results.append(files.read_json(path, "result"))
+        print(number, results[-1], flush=True)
+    groups = [(name, [each for each in results if name in (each["scene"], each["kind"])])
+              for name in (*KINDS, *campaign.scenes)]
+    report.append("Damage and faults at random", [row(name, group) for name, group in groups if group],
+                  command=f"python -m benchmarks.fuzz --cases={args.cases} --seed={args.seed}",
+                  versions={"TensorFlow": report.version_of(sys.executable, "tensorflow"), "cases ran at":
+                            ", ".join(sorted({result["commit"] for result in results}))})
+    sys.exit(any("log" in result for result in results))
 
 
 if __name__ == "__main__":

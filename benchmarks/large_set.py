@@ -1,143 +1,135 @@
-"""7.8 million sentence pairs: the time to prepare them, its memory, and the time the second time.
+"""Large sets: the seconds and the memory that commands take for them.
 
-  python -m benchmarks.large_set --model=MINILM_TF --data_dir=glue/MNLI --work_dir=DIR
+  python -m benchmarks.large_set pairs --model=MINILM_TF --data=SHARED_DATA --work_dir=DIR
+  python -m benchmarks.large_set pretraining_data --size=1000000000 ...
+  python -m benchmarks.large_set pool --size=1000000 ...
 
-MNLI's training rows over and over, each time with other words of theirs exchanged and a
-number added, so that no line repeats. The peer is the reproduction of TinyBERT, which
-reports 50 minutes and 2 GB for its augmented data. Then stage 1 of distillation trains on
-them, 6 layers to 2, on two replicas. Needs about 5 GB of disk.
+pairs: 7.8 million sentence pairs, MNLI's training rows over and over, each time with other words of
+theirs exchanged and a number added, so that no line repeats. They are prepared twice; then stage 1 of
+distillation trains on them, 6 layers to 2, on two replicas. The reproduction of TinyBERT reports 50
+minutes and 2 GB for its augmented data. Needs about 5 GB of disk.
+pretraining_data: the novels until they have so many bytes, one pass. Three times as much disk.
+pool: phrases to rewrite with, the clauses of SST-2 with a number added.
 """
 
 import argparse
-import json
+import itertools
 import os
 import random
 import subprocess
 import sys
 import tempfile
-import threading
 import time
+from typing import Callable, Dict, Iterator
 
 from benchmarks import report
-from encoder.encoding import load_encoding
-from engine import log
-from tasks.data import load_texts
-from tasks.table import TASKS
 
-NUM_PAIRS = 7_800_000
+Row = Dict[str, str]
+_SAMPLE_SECONDS = 0.1
+SIZES = {"pairs": 7_800_000, "pretraining_data": 10**9, "pool": 10**6}
+_PREPARE = ["-m", "benchmarks.programs", "prepare", "--task=mnli"]
 
 
-def write_pairs(data_dir: str, path: str, num_pairs: int) -> None:
-    with open(os.path.join(data_dir, "train.tsv"), encoding="utf-8", newline="\n") as file:
-        header, *lines = file.read().splitlines()
-    rows = [line.split("\t") for line in lines]
-    generator = random.Random(0)
+def run(what: str, *command: str) -> Row:
+    """Runs a command; its seconds, and the most anonymous memory of it and its children, sampled."""
+    start, peak = time.time(), 0.0
+    process = subprocess.Popen([sys.executable, *command], cwd=report.ROOT, stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL)
+    while process.poll() is None:
+        peak = max(peak, sum(map(_anonymous_mb, [process.pid, *_children(process.pid)])))
+        time.sleep(_SAMPLE_SECONDS)
+    if process.returncode:
+        sys.exit(f"failed: {' '.join(command)}")
+    return {"": what, "seconds": f"{time.time() - start:.1f}",
+            "anonymous resident memory at most, MB": f"{peak:.0f}"}
+
+
+def _children(process_id: int) -> Iterator[int]:
+    try:
+        with open(f"/proc/{process_id}/task/{process_id}/children") as file:
+            return map(int, file.read().split())
+    except OSError:  # it has ended
+        return iter(())
+
+
+def _anonymous_mb(process_id: int) -> float:
+    """Pages that several processes share count once."""
+    try:
+        with open(f"/proc/{process_id}/smaps_rollup") as file:
+            return sum(int(line.split()[1]) for line in file if line.startswith("Pss_Anon")) / 1024
+    except OSError:
+        return 0.0
+
+
+def write_lines(path: str, lines: Iterator[str]) -> None:
     with open(path, "w", encoding="utf-8") as file:
-        file.write(header + "\n")
-        for number in range(num_pairs):
+        file.writelines(lines)
+
+
+def pairs(args: argparse.Namespace, folder: str) -> Iterator[Row]:
+    with open(f"{args.data}/glue/MNLI/train.tsv", encoding="utf-8", newline="\n") as file:
+        header, *lines = file.read().splitlines()
+    rows, generator = [line.split("\t") for line in lines], random.Random(0)
+
+    def made_up() -> Iterator[str]:
+        yield header + "\n"
+        for number in range(args.size):
             fields = list(rows[number % len(rows)])
             for column in (8, 9):
                 words = fields[column].split(" ")
                 other = rows[generator.randrange(len(rows))][column].split(" ")
                 words[generator.randrange(len(words))] = generator.choice(other)
                 fields[column] = " ".join(words) + f" {number}"
-            file.write("\t".join(fields) + "\n")
+            yield "\t".join(fields) + "\n"
+
+    write_lines(f"{folder}/train.tsv", made_up())
+    model, store = args.model, f"--store_dir={folder}/store"
+    for what in ("the first time", "the second time"):
+        yield run(what, *_PREPARE, f"--model={model}", f"--data_dir={folder}", store)
+    run("a teacher, whose values do not matter", "run_classifier.py", "--task_name=mnli", "--do_train",
+        f"--data_dir={args.data}/glue/MNLI", f"--init_checkpoint={model}", f"--vocab_file={model}/vocab.txt",
+        f"--bert_config_file={model}/bert_config.json", f"--output_dir={folder}/teacher", "--num_gpus=0",
+        "--num_train_epochs=0.005")
+    yield run("50 steps of distillation, stage 1, 2 × 16", "-m", "distillation.run", "--stage=intermediate",
+              "--task_name=mnli", f"--data_dir={folder}", f"--teacher={folder}/teacher", store, "--do_train",
+              "--student=2,384,12,1536", f"--output_dir={folder}/student", "--num_cpu_replicas=2",
+              "--train_batch_size=16", f"--num_train_epochs={50.5 * 32 / args.size}")
 
 
-class AnonymousMemory(threading.Thread):
-    """The most anonymous resident memory of a process, this one or another, in MB, sampled."""
-
-    def __init__(self, process: str = "self"):
-        super().__init__(daemon=True)
-        self._path = f"/proc/{process}/status"
-        self.peak_mb = 0.0
-
-    def run(self):
-        while True:
-            with open(self._path) as file:
-                line = next((line for line in file if line.startswith("RssAnon")), None)
-            if line is None:
-                return  # the process has ended
-            self.peak_mb = max(self.peak_mb, int(line.split()[1]) / 1024)
-            time.sleep(0.05)
+def pretraining_data(args: argparse.Namespace, folder: str) -> Iterator[Row]:
+    with open(f"{args.data}/pretrain/en_books.txt", encoding="utf-8") as file:
+        text = file.read() + "\n\n"
+    write_lines(f"{folder}/text.txt", itertools.repeat(text, args.size // len(text) + 1))
+    yield run(f"pretraining data of {args.size / 1e9:g} GB", "-m", "pretraining.create_data", "--dupe_factor=1",
+              f"--input_file={folder}/text.txt", f"--vocab_file={args.data}/vocab/uncased_en/vocab.txt",
+              f"--output_file={folder}/examples")
 
 
-def prepare(args) -> dict:
-    """What a run does before its training, without the import of modules."""
-    memory = AnonymousMemory()
-    memory.start()
-    start = time.time()
-    encoding = load_encoding(os.path.join(args.model, "vocab.txt"), do_lower_case=True,
-                             max_seq_length=128, vocab_size=30522)
-    texts = load_texts(TASKS["mnli"], TASKS["mnli"].train, args.work_dir, encoding,
-                       os.path.join(args.work_dir, "store"), dynamic_padding=True)
-    texts.source(with_labels=True)
-    return {"pairs": len(texts), "seconds": time.time() - start, "peak_mb": memory.peak_mb}
-
-
-def prepare_in_a_process(args, work_dir: str) -> dict:
-    answer = subprocess.run(
-        [sys.executable, "-m", "benchmarks.large_set", f"--model={args.model}",
-         f"--data_dir={args.data_dir}", f"--work_dir={work_dir}", "--prepare"],
-        cwd=report.ROOT, stdout=subprocess.PIPE, universal_newlines=True, check=True)
-    return json.loads(answer.stdout.splitlines()[-1])
-
-
-def make_teacher(args, directory: str) -> str:
-    """A classifier of the model: its values do not matter for the memory."""
-    model = args.model
-    subprocess.run(
-        [sys.executable, "run_classifier.py", "--task_name=mnli", f"--data_dir={args.data_dir}",
-         f"--vocab_file={model}/vocab.txt", f"--bert_config_file={model}/bert_config.json",
-         f"--init_checkpoint={model}/bert_model.ckpt", f"--output_dir={directory}", "--do_train",
-         "--num_cpu_replicas=1", "--num_train_epochs=0.005"],
-        cwd=report.ROOT, stderr=subprocess.DEVNULL, check=True)
-    return directory
-
-
-def distil(args, work_dir: str) -> dict:
-    """Some steps of stage 1 on the pairs, which are prepared; one process for all replicas."""
-    teacher = make_teacher(args, os.path.join(work_dir, "teacher"))
-    start = time.time()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "distillation.run", "--stage=intermediate", "--task_name=mnli",
-         f"--data_dir={work_dir}", f"--teacher={teacher}", "--student=2,384,12,1536",
-         "--do_train", f"--output_dir={work_dir}/student", f"--store_dir={work_dir}/store",
-         "--num_cpu_replicas=2", "--train_batch_size=16",
-         f"--num_train_epochs={50.5 * 32 / args.num_pairs}"],
-        cwd=report.ROOT, stderr=subprocess.DEVNULL)
-    memory = AnonymousMemory(str(process.pid))
-    memory.start()
-    if process.wait():
-        raise RuntimeError("the distillation failed")
-    return {"seconds": time.time() - start, "peak_mb": memory.peak_mb}
+def pool(args: argparse.Namespace, folder: str) -> Iterator[Row]:
+    run("clauses", "-m", "rewriting.create_data", f"--input_file={args.data}/glue/SST-2/train.tsv",
+        f"--output_dir={folder}/slots", "--num_negatives=1", "--num_eval_negatives=1")
+    with open(f"{folder}/slots/pool.txt", encoding="utf-8") as file:
+        clauses = itertools.cycle(file.read().splitlines())
+    write_lines(f"{folder}/pool.txt", (f"{clause} {number}\n" for number, clause in zip(range(args.size), clauses)))
+    yield run(f"a pool of {args.size:,} phrases, prepared", "-m", "benchmarks.programs", "load_pool",
+              f"--model={args.model}", f"--pool_file={folder}/pool.txt")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--data_dir", required=True)
-    parser.add_argument("--work_dir", required=True)
-    parser.add_argument("--num_pairs", type=int, default=NUM_PAIRS)
-    parser.add_argument("--prepare", action="store_true", help="only prepare what is there")
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=SIZES)
+    for name in ("model", "data", "work_dir"):
+        parser.add_argument(f"--{name}", required=True, type=os.path.abspath)
+    parser.add_argument("--size", type=int, help="pairs, bytes or phrases")
     args = parser.parse_args()
-    if args.prepare:
-        print(json.dumps(prepare(args)))
-        return
-    args.data_dir, args.model = map(os.path.abspath, (args.data_dir, args.model))
-    with tempfile.TemporaryDirectory(dir=args.work_dir) as work_dir:
-        log.info("Writing the pairs")
-        write_pairs(args.data_dir, os.path.join(work_dir, "train.tsv"), args.num_pairs)
-        first, second = (prepare_in_a_process(args, work_dir) for _ in range(2))
-        trained = distil(args, work_dir)
-    report.append(
-        f"Preparing {first['pairs']:,} sentence pairs",
-        [{"": name, "seconds": f"{result['seconds']:.1f}",
-          "anonymous resident memory at most, MB": f"{result['peak_mb']:.0f}"}
-         for name, result in (("the first time", first), ("the second time", second),
-                              ("50 steps of distillation, stage 1, 2 × 16", trained))],
-        command="python -m benchmarks.large_set",
-        versions={"TensorFlow": report.version_of(sys.executable, "tensorflow")})
+    args.size = args.size or SIZES[args.what]
+    measure: Callable[..., Iterator[Row]] = {
+        "pairs": pairs, "pretraining_data": pretraining_data, "pool": pool}[args.what]
+    with tempfile.TemporaryDirectory(dir=args.work_dir) as folder:
+        rows = list(measure(args, folder))
+    report.append("Large sets", rows, command=f"python -m benchmarks.large_set {args.what} --size={args.size}",
+                  versions={"TensorFlow": report.version_of(sys.executable, "tensorflow")})
 
 
 if __name__ == "__main__":

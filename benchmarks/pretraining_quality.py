@@ -24,7 +24,7 @@ import numpy as np
 
 from engine.devices import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
-from benchmarks import agreement, report
+from benchmarks import report
 from engine.data import text_files
 from engine.disk import files
 from engine.training import summaries
@@ -211,8 +211,8 @@ class Run:
         return len(reviews)
 
     def finetuning_rows(self) -> List[Dict[str, str]]:
-        return [agreement.row(f"from {start} weights", ("accuracy",),
-                              [self.finetune(start, seed) for seed in agreement.SEEDS])
+        return [report.row_of_seeds(f"from {start} weights", ("accuracy",),
+                              [self.finetune(start, seed) for seed in report.SEEDS])
                 for start in ("pretrained", "random")]
 
 

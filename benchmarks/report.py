@@ -1,8 +1,6 @@
 """What every benchmark does with its figures: the machine beside them, a section in results.md."""
 
-import concurrent.futures
 import datetime
-import multiprocessing
 import os
 import platform
 import shutil
@@ -11,6 +9,9 @@ from typing import Any, Callable, Dict, Optional, Sequence
 
 import numpy as np
 
+from engine.disk import files
+
+SEEDS = (1, 2, 3)
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 RESULTS = os.path.join(ROOT, "benchmarks", "results.md")
 
@@ -23,17 +24,6 @@ def machine() -> str:
             model = next((line.split(":", 1)[1].strip() for line in file
                           if line.startswith("model name")), model)
     return f"{model}, {len(os.sched_getaffinity(0))} cores"
-
-
-def peers_process(prepare: Callable[..., None], *arguments: Any
-                  ) -> concurrent.futures.ProcessPoolExecutor:
-    """A process for a peer: how many threads TensorFlow has is decided once in a process.
-
-    `prepare` is called there, once; what is submitted later runs there, too.
-    """
-    return concurrent.futures.ProcessPoolExecutor(
-        1, mp_context=multiprocessing.get_context("spawn"), initializer=prepare,
-        initargs=arguments)
 
 
 def version_of(python: str, package: str) -> str:
@@ -57,6 +47,21 @@ def commit() -> str:
     return (git("describe", "--always") or "unknown") + ("-dirty" if changed else "")
 
 
+def remembered(path: str, run: Callable[[], Any]) -> Any:
+    """The JSON value of a file, which is what `run` returns if the file is not there."""
+    if not os.path.exists(path):
+        files.write_json(path, run())
+    return files.read_json(path, "result")
+
+
+def row_of_seeds(name: str, metrics: Sequence[str], results: Sequence[Dict[str, float]]) -> Dict[str, str]:
+    """A row of the metrics of trainings that differ in their seeds alone."""
+    return {"training": name,
+            **{metric: mean_and_deviation([result[metric] for result in results]) for metric in metrics},
+            "each seed": "; ".join(
+                ", ".join(f"{result[metric]:.3f}" for metric in metrics) for result in results)}
+
+
 def mean_and_deviation(values: Sequence[float]) -> str:
     """'0.512 ± 0.004': mean and sample standard deviation."""
     return f"{np.mean(values):.3f} ± {np.std(values, ddof=1):.3f}"
@@ -78,7 +83,7 @@ def append(title: str, rows: Sequence[Dict[str, str]], *, command: str,
              + f"; commit {commit()}", "",
              "| " + " | ".join(names) + " |", "|" + " --- |" * len(names)]
     lines += ["| " + " | ".join(str(row[name]) for name in names) + " |" for row in rows]
-    text = "\n".join(lines) + "\n\n"
+    text = "\n" + "\n".join(lines) + "\n"
     print(text)
     with open(RESULTS, "a", encoding="utf-8") as file:
         file.write(text)

@@ -20,7 +20,6 @@ import time
 from typing import Any, Dict, List, NamedTuple, Sequence
 
 from benchmarks import report
-from benchmarks.agreement import SEEDS, remembered
 from encoder.convert import convert_from_huggingface
 from engine.data import text_files
 from engine.training import summaries
@@ -144,7 +143,7 @@ def main() -> None:
     end = time.time() + 60 * args.minutes
     found: Dict[str, Dict[str, List[Dict[str, Any]]]] = {
         name: {kind: [] for kind in KINDS} for name in TASKS}
-    for seed in SEEDS:
+    for seed in report.SEEDS:
         for name, task in TASKS.items():
             for kind, run in KINDS.items():
                 if kind == "untrained" and found[name][kind]:
@@ -154,7 +153,7 @@ def main() -> None:
                     if time.time() > end:
                         continue
                     shutil.rmtree(folder, ignore_errors=True)  # of an interrupted run
-                found[name][kind].append(remembered(
+                found[name][kind].append(report.remembered(
                     f"{folder}.json", lambda: run(args, task, seed, folder)))
                 print(name, kind, seed, found[name][kind][-1], flush=True)
                 shutil.rmtree(folder, ignore_errors=True)

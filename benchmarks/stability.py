@@ -25,7 +25,6 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 import numpy as np
 
 from benchmarks import report
-from benchmarks.agreement import remembered
 from engine.disk import files
 from engine.training import run_record
 from runs import results, tries
@@ -268,7 +267,7 @@ def main() -> None:
     for cell in itertools.starmap(Cell, itertools.product(args.sets, args.rates, args.variants)):
         path = os.path.join(args.work_dir, f"{cell.name}.json")
         if os.path.exists(path) or time.time() < end:
-            ended = remembered(path, lambda: run_cell(args, cell))["tries"]
+            ended = report.remembered(path, lambda: run_cell(args, cell))["tries"]
         else:
             ended = tries_of(args, cell)
         print(cell.name, ended or "has no result yet", flush=True)

@@ -13,7 +13,6 @@ import contextlib
 import functools
 import json
 import os
-import secrets
 import socket
 import subprocess
 import sys
@@ -160,9 +159,9 @@ class Launcher(NamedTuple):
     def _run_once(self) -> int:
         workers: List[Worker] = []
         try:
-            addresses, secret = self._addresses(), secrets.token_hex()
+            addresses = self._addresses()
             for place in self.places:
-                workers.append(self._start(place, addresses, secret))
+                workers.append(self._start(place, addresses))
             _wait_until(lambda: _is_over(workers))
             _wait_until(lambda: any(worker.status for worker in workers) or _ended(workers),
                         _REST_SECONDS)
@@ -182,10 +181,9 @@ class Launcher(NamedTuple):
                  else [self.port + place.local_index for place in self.places])
         return [f"{_machine(place.host)}:{port}" for place, port in zip(self.places, ports)]
 
-    def _start(self, place: Place, addresses: List[str], secret: str) -> Worker:
+    def _start(self, place: Place, addresses: List[str]) -> Worker:
         config = {"TF_CONFIG": json.dumps({"cluster": {"worker": addresses},
-                                           "task": {"type": "worker", "index": place.index}}),
-                  "CLUSTER_SECRET": secret}
+                                           "task": {"type": "worker", "index": place.index}})}
         words = [sys.executable, "-m", "engine.cli.worker_main", str(place.local_index),
                  str(place.local_processes), *self.words]
         return Worker(place, words, {**remote.variables(), **config})

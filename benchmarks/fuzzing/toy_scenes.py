@@ -35,12 +35,11 @@ def make(folder: str) -> List[Scene]:
     """Makes the scenes and their files, in a folder below this one."""
     base = Path(folder, "made")
     base.mkdir(parents=True)
-    (base / "lines.txt").write_text("".join(f"{text}\n" for text in sentences(30)))
+    _write(base, "lines.txt", sentences(30))
     runs = _trainings(base)
     scenes = [Scene(run, run.split(" ")[0], {**flags, **_NEW}, _files_of(flags, base))
               for run, flags in runs.items() if run != _CLASSIFIER]
-    for more in (_of_classifier, _own_files, _conversion, _pretraining, _rewriting):
-        scenes += more(base, runs)
+    scenes += [*_of_classifier(base, runs), *_of_files(base, runs), *_of_models(base, runs)]
     return [scene if scene.folder else scene._replace(folder=str(base)) for scene in scenes]
 
 
@@ -70,14 +69,11 @@ def _run(module: str, flags: Flags, base: Path) -> None:
 
 def _files_of(flags: Flags, base: Path) -> Tuple[str, ...]:
     """The files that a training reads; of a model's folder, those that describe and hold it."""
-    found = []
-    for name, value in flags.items():
-        path = value[len("{}/"):]
-        if value.startswith("{}/") and name not in ("output_dir", "store_dir"):
-            is_model = (base / path / "bert_config.json").exists()
-            found += [file for file in (_below(path, _MODEL) if is_model else [path])
-                      if glob.glob(f"{base / file}*")]
-    return tuple(found)
+    paths = [value[len("{}/"):] for name, value in flags.items()
+             if value.startswith("{}/") and name not in ("output_dir", "store_dir")]
+    return tuple(file for path in paths for file in (
+        _below(path, _MODEL) if (base / path / "bert_config.json").exists() else [path])
+        if glob.glob(f"{base / file}*"))
 
 
 def _below(folder: str, names: Sequence[str]) -> Tuple[str, ...]:
@@ -91,16 +87,17 @@ def _write(base: Path, name: str, lines: Sequence[Any]) -> str:
 
 
 def _of_classifier(base: Path, runs: Dict[str, Flags]) -> List[Scene]:
-    out, results = base / _CLASSIFIER, _below(_CLASSIFIER, _RESULTS)
-    last, half = out / "model.ckpt-8", base.parent / "half"
+    """What is done with a trained model, or a half-trained one."""
+    out, results, half = base / _CLASSIFIER, _below(_CLASSIFIER, _RESULTS), base.parent / "half"
     for name in os.listdir(str(out)):
         if name.startswith(("eval_results", "predict", "test_results", "report")):
             (out / name).unlink()
     shutil.copytree(str(base), str(half))
-    for path in glob.glob(f"{half / _CLASSIFIER / last.name}*"):
+    for path in glob.glob(f"{half / _CLASSIFIER}/model.ckpt-8*"):
         os.remove(path)
+    _run("encoder.convert", dict(from_tensorflow=f"{{}}/{_CLASSIFIER}", output_dir="{}/hf"), base)
     checked = ("store/", *_below(_CLASSIFIER, ("model.ckpt-", "checkpoint")))
-    flags, of_run = runs[_CLASSIFIER], _below(_CLASSIFIER, (last.name, *_RUN[1:]))
+    flags, of_run = runs[_CLASSIFIER], _below(_CLASSIFIER, ("model.ckpt-8", *_RUN[1:]))
     later = dict(output_dir=flags["output_dir"])
     again = dict(later, store_dir=flags["store_dir"], data_dir=flags["data_dir"], task_name="cola",
                  do_eval=True, do_predict=True, **_ONE)
@@ -110,51 +107,47 @@ def _of_classifier(base: Path, runs: Dict[str, Flags]) -> List[Scene]:
         Scene("resuming", "run_classifier", flags,
               (*_below(_CLASSIFIER, _RUN), "store/", "cola/"), checked, results, str(half)),
         Scene("exporting", "run_classifier", dict(later, do_export=True), of_run),
-        Scene("predicting", "runs.predict",
-              dict(later, **_ONE, input_file="{}/lines.txt", output_file="{}/new.tsv", header=False),
-              (*of_run, "lines.txt"))]
+        Scene("predicting", "runs.predict", dict(
+            later, **_ONE, input_file="{}/lines.txt", output_file="{}/new.tsv", header=False),
+            (*of_run, "lines.txt")),
+        Scene("from Hugging Face", "encoder.convert", dict(_NEW, from_huggingface="{}/hf"), ("hf/",)),
+        Scene("to Hugging Face", "encoder.convert",
+              dict(_NEW, from_tensorflow=f"{{}}/{_CLASSIFIER}"), _below(_CLASSIFIER, _MODEL))]
 
 
-def _own_files(base: Path, runs: Dict[str, Flags]) -> List[Scene]:
-    """Other formats of a user's own files."""
+def _of_files(base: Path, runs: Dict[str, Flags]) -> List[Scene]:
+    """Other formats of a user's own files, and commands that read texts."""
     texts = sentences(32, seed=4)
-    train = _write(base, "train.jsonl", [{"text": text, "label": ["a", "b"][number % 2]}
-                                         for number, text in enumerate(texts)])
-    dev = _write(base, "dev.csv", ["text,label", *(f'"{text}",a' for text in texts[:8])])
-    labelled = dict(runs[_CLASSIFIER], **_NEW, task_name="file", train_file=train, dev_file=dev,
-                    do_predict=False)
+    labelled = dict(
+        runs[_CLASSIFIER], **_NEW, task_name="file", do_predict=False,
+        train_file=_write(base, "train.jsonl", [{"text": text, "label": ["a", "b"][number % 2]}
+                                                for number, text in enumerate(texts)]),
+        dev_file=_write(base, "dev.csv", ["text,label", *(f'"{text}",a' for text in texts[:8])]))
     del labelled["data_dir"]
-    tags = _write(base, "tags.jsonl", [
+    tagged = dict(runs[_TAGGER], **_NEW, do_predict=False, train_file=_write(base, "tags.jsonl", [
         {"text": f"the cat or {text}",
-         "label": {"ANIMAL": {"cat": [[4, 6]]}, "PLACE": {"the": [[0, 2]]}}} for text in texts])
-    tagged = dict(runs[_TAGGER], **_NEW, train_file=tags, do_predict=False)
-    return [Scene("own data", "run_classifier", labelled,
-                  ("train.jsonl", "dev.csv", "model/vocab.txt", "model/bert_config.json")),
-            Scene("tagging lines", "tagging.run", tagged, ("tags.jsonl",))]
-
-
-def _conversion(base: Path, runs: Dict[str, Flags]) -> List[Scene]:
-    ours = dict(from_tensorflow=f"{{}}/{_CLASSIFIER}")
-    _run("encoder.convert", {**ours, "output_dir": "{}/hf"}, base)
-    return [Scene("from Hugging Face", "encoder.convert",
-                  dict(_NEW, from_huggingface="{}/hf"), ("hf/",)),
-            Scene("to Hugging Face", "encoder.convert", dict(_NEW, **ours),
-                  _below(_CLASSIFIER, _MODEL))]
-
-
-def _pretraining(base: Path, runs: Dict[str, Flags]) -> List[Scene]:
-    """Before it, and what its model is for."""
+         "label": {"ANIMAL": {"cat": [[4, 6]]}, "PLACE": {"the": [[0, 2]]}}} for text in texts]))
     text = _write(base, "text.txt", [line for number, text in enumerate(sentences(30, seed=5))
                                      for line in ([text] if number % 6 else [text, ""])])
-    words = [word for word in WORDS if word.isalpha()]
-    vectors = _write(base, "glove.txt", [f"{word} {number / 7} 1 0"
-                                         for number, word in enumerate(words)])
-    model = runs[_MASKED_LM]["output_dir"]
     return [
+        Scene("own data", "run_classifier", labelled,
+              ("train.jsonl", "dev.csv", "model/vocab.txt", "model/bert_config.json")),
+        Scene("tagging lines", "tagging.run", tagged, ("tags.jsonl",)),
         Scene("creating data", "pretraining.create_data",
               dict(input_file=text, output_file="{}/new.tfrecord", num_processes=1, dupe_factor=1,
                    vocab_file="{}/model/vocab.txt", max_seq_length=16, max_predictions_per_seq=3),
               ("text.txt", "model/vocab.txt")),
+        Scene("making slots", "rewriting.create_data",
+              dict(_NEW, input_file="{}/texts.txt", num_negatives=1), ("texts.txt",))]
+
+
+def _of_models(base: Path, runs: Dict[str, Flags]) -> List[Scene]:
+    """What the models of pretraining and of rewriting are for."""
+    vectors = _write(base, "glove.txt", [f"{word} {number / 7} 1 0" for number, word in enumerate(
+        word for word in WORDS if word.isalpha())])
+    inputs = _write(base, "inputs.txt", made_up_texts(70, seed=3))  # more than one batch of them
+    model = runs[_MASKED_LM]["output_dir"]
+    return [
         Scene("features", "extract_features",
               dict(init_checkpoint=model, vocab_file=f"{model}/vocab.txt", layers="-1", **_ONE,
                    bert_config_file=f"{model}/bert_config.json", input_file="{}/lines.txt",
@@ -163,14 +156,7 @@ def _pretraining(base: Path, runs: Dict[str, Flags]) -> List[Scene]:
         Scene("augmenting", "augmentation.run",
               dict(task_name="cola", data_dir="{}/cola", init_checkpoint=model, N=1, M=2, **_ONE,
                    glove_embs=vectors, output_dir="{}/augmented"),
-              ("glove.txt", "glove.txt", "cola/train.tsv", *_below(_MASKED_LM, _MODEL)))]
-
-
-def _rewriting(base: Path, runs: Dict[str, Flags]) -> List[Scene]:
-    inputs = _write(base, "inputs.txt", made_up_texts(70, seed=3))  # more than are rewritten at a time
-    return [
-        Scene("making slots", "rewriting.create_data",
-              dict(_NEW, input_file="{}/texts.txt", num_negatives=1), ("texts.txt",)),
+              ("glove.txt", "glove.txt", "cola/train.tsv", *_below(_MASKED_LM, _MODEL))),
         Scene("rewriting", "rewriting.rewrite",
               dict(output_dir=runs[_RANKER]["output_dir"], pool_file="{}/slots/pool.txt", **_ONE,
                    input_file=inputs, output_file="{}/rewrites.tsv", num_candidates=4),

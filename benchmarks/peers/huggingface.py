@@ -182,7 +182,7 @@ def main():
     if args.initial_bias:
         torch.nn.init.constant_(model.classifier.bias, np.mean(labels))
     rate = train(model, tokenizer, texts, labels, args)
-    results = {"examples_per_second": rate}
+    results = {"rate": rate}
     if not args.max_steps:
         texts, labels = read(os.path.join(args.data_dir, "dev.tsv"), args.task)
         predicted = predict(model, tokenizer, texts, labels)

@@ -14,8 +14,9 @@ import tempfile
 from datasets import Dataset
 from sentence_transformers import (
     SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments)
+from sentence_transformers.sentence_transformer import losses
 
-from benchmarks.peers.sentence_losses import LOSSES
+LOSSES = {"ranking": losses.MultipleNegativesRankingLoss, "score": losses.CoSENTLoss}
 
 
 def main():

@@ -43,9 +43,6 @@ class DeviceSettings:
     heartbeat_timeout: float = setting(
         60.0, "With several machines: seconds without a heartbeat after which another worker "
         "counts as lost, and the run ends.", positive=True, recorded=False)
-    cluster_secret_file: Optional[str] = setting(
-        None, "With several machines: a file with the run's secret, the same on all of them; nobody "
-        "can take a worker's place without it.", recorded=False)
 
 
 def define(values: flags.FlagValues) -> None:
@@ -77,7 +74,7 @@ def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
     if training and "heartbeat_timeout" in values:
         # Join first, so that device errors reach the other workers.
         _check_srun()
-        cluster = from_environment(secret_file=asked.cluster_secret_file)
+        cluster = from_environment()
         joined = coordination.Peers(cluster, asked.heartbeat_timeout)
         command.at_exit(joined.leave)
         joined.meet(asked.peer_timeout)

@@ -8,10 +8,9 @@ import json
 import os
 import re
 import sys
-from typing import Any, List, Mapping, MutableMapping, NamedTuple, Optional, Tuple
+from typing import Any, List, Mapping, MutableMapping, NamedTuple, Tuple
 
 from engine import log
-from engine.disk import files
 from engine.errors import UserError
 
 # The exit status of a worker that has lost another one, or cannot reach it: a supervisor should
@@ -20,8 +19,6 @@ from engine.errors import UserError
 PEER_LOST_STATUS = 193
 
 _VARIABLE = "TF_CONFIG"
-_SECRET_VARIABLE = "CLUSTER_SECRET"
-_SHORTEST_SECRET, _LONGEST_SECRET = 16, 4096
 _JOBS = ("chief", "master", "worker")  # in the order of their workers; "master" is an old name
 
 
@@ -33,10 +30,6 @@ class Cluster(NamedTuple):
     """The workers of a run, and the number of this process among them."""
     addresses: Tuple[str, ...]  # "host:port" of each worker; that of the chief first
     index: int
-    secret: str = ""  # of the run; empty if it has none
-
-    def __repr__(self) -> str:
-        return f"Cluster({self.addresses}, {self.index})"
 
     @property
     def is_chief(self) -> bool:
@@ -56,39 +49,22 @@ class Cluster(NamedTuple):
 ALONE = Cluster(("localhost:0",), 0)
 
 
-def from_environment(environment: MutableMapping[str, str] = os.environ,
-                     secret_file: Optional[str] = None) -> Cluster:
+def from_environment(environment: MutableMapping[str, str] = os.environ) -> Cluster:
     """The cluster that the environment describes; ALONE if it has one worker or none.
 
     Removes TF_CONFIG from the environment: Estimator would read it, too, and run the training in
-    its own way, which neither restores nor waits on every worker. Removes the run's secret, too,
-    which is for this process alone.
-
-    Args:
-        secret_file: --cluster_secret_file, instead of the environment's secret.
+    its own way, which neither restores nor waits on every worker.
 
     Raises:
-        UserError: TF_CONFIG is malformed, or the file of the secret.
+        UserError: TF_CONFIG is malformed.
     """
-    secret, text = environment.pop(_SECRET_VARIABLE, ""), environment.pop(_VARIABLE, "")
-    if secret_file:
-        secret = _read_secret(secret_file)
+    text = environment.pop(_VARIABLE, "")
     try:
-        cluster = _parsed(json.loads(text or "{}"))
+        return _parsed(json.loads(text or "{}"))
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise UserError(f"{_VARIABLE} in the environment is not the JSON of a cluster "
                         f"({error or type(error).__name__}): {str(text)[:60]!r}; unset it to train "
                         "on this machine") from error
-    return cluster if cluster == ALONE else cluster._replace(secret=secret)
-
-
-def _read_secret(path: str) -> str:
-    content = files.read_whole(path, "--cluster_secret_file", _LONGEST_SECRET)
-    secret = content.decode("latin-1").strip()  # of any bytes
-    if len(secret) < _SHORTEST_SECRET:
-        raise UserError(f"--cluster_secret_file {path} has fewer than {_SHORTEST_SECRET} characters; "
-                        "write a random text into it, such as `openssl rand -hex 32` prints")
-    return secret
 
 
 def run_on_chief(cluster: Cluster) -> None:

@@ -1,8 +1,8 @@
 """Coordination with the other workers of a run: values, barriers, heartbeats.
 
-TensorFlow waits for a lost worker for ever, in a call that nothing interrupts. So every worker
-sends heartbeats to all others. A worker that receives none for --heartbeat_timeout seconds, or
-finds a connection closed, notifies the others and exits.
+TensorFlow waits for a lost worker for ever, in a call that nothing interrupts. So the chief and every
+other worker send each other heartbeats. One that receives none for --heartbeat_timeout seconds, or
+finds a connection closed, exits; the chief tells the others why.
 
 Messages arrive in the order in which they were sent. A worker that is at another step than its peer
 reports it and exits.
@@ -26,7 +26,6 @@ from engine.workers.messages import Message
 from engine.workers.sockets import Link
 
 _BEATS = 10  # heartbeats in --heartbeat_timeout
-_LAST_WORDS_SECONDS = 2.0
 _GRACE_SECONDS = 2.0  # for a worker to exit by itself after the error of another one
 _END = "the end"  # the key of a worker's message that its work is done
 _ADVICE = "start the same command, of the same version, on the same data everywhere"
@@ -70,17 +69,19 @@ class Peers:
                  f"{len(self.cluster.addresses)}; waiting for the others")
         if not self.is_chief:
             log.quiet()
-        self._connections.open(timeout)
         threading.Thread(target=self._watch, daemon=True).start()
+        self._connections.open(timeout)
+        self.wait("all have met")
 
     def say(self, key: str, value: Any, to: Optional[int] = None) -> None:
-        """Sends a value, of JSON's types, to a worker, or to all others."""
-        for index in self.others if to is None else [to]:
-            with contextlib.suppress(OSError):  # `_take` notices it, too, and the process exits
-                self._connections.to[index].send({"key": messages.cut(key), "value": value})
+        """Sends a value, of JSON's types, to a worker, or to all that this one is connected with."""
+        links = self._connections.links
+        for index in list(links) if to is None else [to]:
+            with contextlib.suppress(OSError):  # `_receive` notices it, too, and the process exits
+                links[index].send({"key": messages.cut(key), "value": value})
 
     def hear(self, index: int, key: str) -> Any:
-        """Waits for the next value from a worker; it must have this key.
+        """Waits for the next value from a worker, the chief or the chief's; it must have this key.
 
         Raises:
             UserError: it has another key: the worker is at another step.
@@ -99,9 +100,14 @@ class Peers:
 
     def gather(self, key: str, value: Any) -> List[Any]:
         """All workers' values, by number; returns when all have called it."""
-        self.say(key, value)
-        return [value if index == self.cluster.index else self.hear(index, key)
-                for index in range(len(self.cluster.addresses))]
+        if not self.is_chief:
+            self.say(key, value)
+            self.hear(0, key)  # the chief is at the same step
+            return self.hear(0, key)
+        self.say(key, None)
+        values = [value, *(self.hear(index, key) for index in self.others)]
+        self.say(key, values)
+        return values
 
     def wait(self, key: str) -> None:
         """Returns when all workers have called it."""
@@ -137,18 +143,17 @@ class Peers:
         """Registers a call for the end of this worker, whatever ends it except a kill."""
         self._at_end.append(action)
 
-    def leave(self, status: int, why: str = "") -> None:
-        """Sends the others, if any, the exit message of this worker.
+    def leave(self, status: int, why: str = "", worker: Optional[int] = None) -> None:
+        """Sends the others, if any, the exit message of this worker, or of another one.
 
         After a status other than 0 they exit, too. After 0 this process exits at once: nobody
         monitors it any more, and TensorFlow's servers are slow to shut down.
         """
         if self.others:
             self._ending.acquire()
-        # After 0 on the connection of the values alone: it must not overtake them.
-        links = [*self._connections.to.values(), *(self._connections.by.values() if status else ())]
-        for link in links:
-            link.send_if_free(messages.last_words(status, why))
+        words = messages.last_words(self.cluster.index if worker is None else worker, status, why)
+        for link in list(self._connections.links.values()):
+            link.send_if_free(words)
         while self._at_end:
             self._at_end.pop()()
         if self.others and not status:
@@ -169,22 +174,22 @@ class Peers:
     def _watch(self) -> None:
         """Sends heartbeats, and ends the process when those of another worker are missing."""
         while True:
-            for index in set(self.others) - set(self._left):
-                self._connections.to[index].send_if_free({})
+            for index, link in list(self._connections.links.items()):
+                if index in self._left:
+                    continue
+                link.send_if_free({})
                 self._silence[index] += 1
                 if self._silence[index] > _BEATS:
                     self._lose(index, f"no heartbeat for {self._timeout:g} s")
             time.sleep(self._timeout / _BEATS)
 
     def _receive(self, index: int, link: Link) -> None:
-        """Receives a worker's messages on a connection until one of them ends."""
+        """Receives a worker's messages until the connection ends."""
         try:
             while index not in self._left:
                 self._take(index, link.receive(*messages.JOINED))
         except (OSError, ValueError) as error:
-            time.sleep(_LAST_WORDS_SECONDS)  # an exit message may come on the other connection
-            if index not in self._left:
-                self._lose(index, str(error))
+            self._lose(index, str(error))
 
     def _take(self, index: int, message: Message) -> None:
         self._silence[index] = 0
@@ -203,20 +208,23 @@ class Peers:
             self._news.notify_all()
 
     def _lose(self, index: int, why: str) -> None:
-        self._end(PEER_LOST_STATUS, f"{self.cluster.name(index)} is lost: {why}; started again, "
-                  "the same command goes on from the last checkpoint")
+        why = (f"{self.cluster.name(index)} is lost: {why}; started again, the same command goes on "
+               "from the last checkpoint")
+        self._end(self.cluster.index, PEER_LOST_STATUS, why, why)
 
     def _follow(self, index: int) -> None:
         """Exits after the error of another worker."""
+        worker, status, why = (self._left[index][name] for name in ("worker", "status", "why"))
+        worker = worker if worker in self.others else index
         time.sleep(_GRACE_SECONDS)
-        status, why = self._left[index]["status"], self._left[index]["why"]
-        self._end(status, why if status == PEER_LOST_STATUS else
-                  f"{self.cluster.name(index)} has ended: {why}")
+        self._end(worker, status, why, why if status == PEER_LOST_STATUS else
+                  f"{self.cluster.name(worker)} has ended: {why}")
 
-    def _end(self, status: int, line: str) -> None:
+    def _end(self, worker: int, status: int, why: str, line: str) -> None:
+        """Exits with a line because of what happened to a worker, which the others are told."""
         if self._ending.acquire(blocking=False):
             try:
-                self.leave(status, line)
+                self.leave(status, why, worker)
             finally:
                 sys.stderr.write(f"error: {log.visible(line)}\n")
                 _exit(status)

@@ -5,10 +5,8 @@ ValueError for everything else, and the receiver closes the connection.
 """
 
 import contextlib
-import hmac
 import json
 import re
-import secrets
 from typing import Any, Callable, Dict, Mapping
 
 from engine import log
@@ -39,25 +37,14 @@ def encode(message: Message) -> bytes:
     return json.dumps(message).encode("utf-8") + b"\n"
 
 
-def last_words(status: int, why: str) -> Message:
-    """The exit message of a worker: its exit status and the reason."""
-    return {"status": status, "why": cut(why)}
+def last_words(worker: int, status: int, why: str) -> Message:
+    """The exit message of a worker: its exit status and the reason. The chief passes it on."""
+    return {"worker": worker, "status": status, "why": cut(why)}
 
 
 def cut(text: str) -> str:
     """Escapes control characters in a text, and cuts it to _LONGEST_TEXT."""
     return log.visible(text[:_LONGEST_TEXT])[:_LONGEST_TEXT]
-
-
-def nonce() -> str:
-    """A random number for a single use, so that no proof can be replayed."""
-    return secrets.token_hex(32)
-
-
-def proof(secret: str, *values: Any) -> str:
-    """An HMAC that proves that the sender knows the secret (everybody knows an empty one)."""
-    text = json.dumps(values, sort_keys=True)
-    return hmac.new(secret.encode("utf-8"), text.encode("utf-8"), "sha256").hexdigest()
 
 
 def _is_shallow(value: Any, depth: int = _DEEPEST) -> bool:
@@ -77,15 +64,12 @@ def _is_from(lowest: int, highest: int) -> Callable[[Any], bool]:
     return lambda value: type(value) is int and lowest <= value <= highest
 
 
-# The handshake: the listener begins, the caller answers with its number.
-CHALLENGE = {"challenge": _is_hash}
-HELLO = {"from": _is_from(0, 1 << 20), "to": _is_from(0, 1 << 20), "cluster": _is_hash,
-         "nonce": _is_hash, "proof": _is_hash}
-WELCOME = {"welcome": _is_hash}
+# The handshake: a worker says its number; the chief, and then the worker, answers with a heartbeat.
+HELLO = {"from": _is_from(0, 1 << 20), "cluster": _is_hash}
 REFUSAL = {"refused": _is_text}
 
 # After the handshake.
 HEARTBEAT: Kind = {}
 VALUE = {"key": _is_text, "value": lambda value: True}
-LAST_WORDS = {"status": _is_from(0, 255), "why": _is_text}
+LAST_WORDS = {"worker": _is_from(0, 1 << 20), "status": _is_from(0, 255), "why": _is_text}
 JOINED = (HEARTBEAT, VALUE, LAST_WORDS)

@@ -81,7 +81,7 @@ class Link:
 
 def connect(address: str, seconds: float) -> Link:
     """Connects to a worker. Raises an OSError, or a ValueError for a malformed address."""
-    connection = socket.create_connection(_host_and_port(address), seconds)
+    connection = socket.create_connection(host_and_port(address), seconds)
     if connection.getsockname() == connection.getpeername():  # connected to itself
         connection.close()
         raise ConnectionRefusedError("nothing listens there")
@@ -94,7 +94,7 @@ def listen(address: str) -> List[socket.socket]:
     In a container or behind a router, the address is not the machine's own. A name that resolves to
     the loopback interface here, as in Debian's set-up, resolves to a real one elsewhere.
     """
-    host, port = _host_and_port(address)
+    host, port = host_and_port(address)
     addresses = _addresses(host, port)
     is_loopback = any(where[0].startswith(("127.", "::1")) for _, where in addresses)
     if is_loopback and not (host.startswith("127.") or host in ("localhost", "::1")):
@@ -102,7 +102,8 @@ def listen(address: str) -> List[socket.socket]:
     return _listeners(addresses) or _listeners(_addresses(None, port))
 
 
-def _host_and_port(address: str) -> Tuple[str, int]:
+def host_and_port(address: str) -> Tuple[str, int]:
+    """Splits the address of a worker, HOST:PORT; brackets around the host may go."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
 

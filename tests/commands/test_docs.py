@@ -113,6 +113,21 @@ def test_commands_that_are_named_exist(page):
         assert os.path.exists(os.path.join(ROOT, *name.split(".")) + ".py"), name
 
 
+def test_each_benchmark_is_quoted_by_a_page_or_is_part_of_another_one():
+    sources = {path: text_of(os.path.relpath(path, ROOT))
+               for path in glob.glob(os.path.join(ROOT, "benchmarks", "**", "*.py"), recursive=True)}
+    pages = "".join(map(text_of, [*PAGES, "benchmarks/scaling.md"]))
+    unused = []
+    for path in sources:
+        module = os.path.relpath(path, ROOT)[:-len(".py")].replace(os.sep, ".")
+        package, _, name = module.rpartition(".")
+        others = "".join(text for other, text in sources.items() if other != path)
+        if name != "__init__" and not re.search(rf"{re.escape(module)}\b", pages + others) and not (
+                re.search(rf"from {re.escape(package)} import .*\b{name}\b", others)):
+            unused.append(module)
+    assert unused == []
+
+
 def test_every_command_has_a_row_in_the_readme():
     files = {name[:-len(".py")] for name in re.findall(r"`python (\w+\.py)`", text_of("README.md"))}
     assert set(commands()) <= {*files, *modules_named("README.md")}

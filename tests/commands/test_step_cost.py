@@ -6,7 +6,7 @@ import functools
 import pytest
 
 import graph_functions
-from benchmarks import step_cost, step_graph, xla_modules
+from benchmarks import step_cost, step_graph
 from benchmarks.step_cost import Cost
 from benchmarks.step_graph import Workload
 from conftest import on_tensorflow_2
@@ -84,27 +84,3 @@ def test_with_xla_each_pass_of_a_layer_is_one_program():
     flops, compiled = (sum(cost.flops for cost in costs(precision="float16", xla=xla))
                        for xla in (False, True))
     assert compiled == pytest.approx(flops, rel=0.01)
-
-
-PROGRAM = """HloModule toy
-
-ENTRY toy {
-  x.1 = f32[4,8]{1,0} parameter(0)
-  w.2 = f32[8,16]{1,0} parameter(1)
-  half.3 = f32[] constant(0.5)
-  scaled.4 = f32[4,8]{1,0} fusion(x.1, half.3), kind=kLoop, calls=scale
-  view.5 = f32[4,8]{1,0} bitcast(scaled.4)
-  product.6 = f32[4,16]{1,0} dot(view.5, w.2), lhs_contracting_dims={1}, rhs_contracting_dims={0}
-  sum.7 = f32[4]{0} reduce(product.6, /*index=1*/half.3), dimensions={1}, to_apply=add
-  shifted.8 = f32[4,16]{1,0} call(product.6, sum.7), to_apply=shift
-  ROOT all.9 = (f32[4,16]{1,0}) tuple(shifted.8)
-}
-"""
-
-
-def test_of_a_compiled_program_each_kernel_reads_its_operands_once_and_writes_its_result_once():
-    x, w, product, total = 4 * 8 * 4, 8 * 16 * 4, 4 * 16 * 4, 4 * 4  # bytes
-    assert xla_modules.traffic(xla_modules.instructions(PROGRAM)) == xla_modules.Traffic(
-        kernels=4, products=x + w + product,
-        others=(x + x) + (product + total) + (product + total + product),
-        floor=x + product + (x + product))  # read x and the product, write x scaled and the result

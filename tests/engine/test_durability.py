@@ -11,7 +11,7 @@ import pytest
 
 import processes
 from commands import arguments, run_command, start_command
-from benchmarks.faulty_disk import environment, library, lost_by_a_power_cut, read_log
+from benchmarks.faulty_disk import library, lost_by_a_power_cut, read_log
 from conftest import ROOT, on_tensorflow_1, on_tensorflow_2, write_cola
 
 
@@ -21,6 +21,12 @@ def faults(tmp_path_factory):
     if not path:
         pytest.skip("there is no C compiler")
     return path
+
+
+def environment(library_path, directory, **settings):
+    """The variables of a command whose operations below a directory are counted or logged."""
+    return {"LD_PRELOAD": library_path, "FAULTS_DIRECTORY": os.path.realpath(str(directory)),
+            **{f"FAULTS_{name.upper()}": str(value) for name, value in settings.items()}}
 
 
 @pytest.fixture

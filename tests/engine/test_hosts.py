@@ -1,6 +1,6 @@
 """Several hosts, each in a network namespace of its own: what workers do when a link or host fails.
 
-`benchmarks/hosts.py` makes the hosts, and says where it cannot.
+`tests/helpers/hosts.py` makes the hosts, and says where it cannot.
 """
 
 import json
@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from benchmarks import hosts
+import hosts
 from commands import arguments
 from conftest import ROOT, on_tensorflow_2
 from processes import wait_until

@@ -24,9 +24,6 @@ class Host(NamedTuple):
     def enter(self) -> List[str]:
         return ["ip", "netns", "exec", self.namespace]
 
-    def processes(self) -> List[int]:
-        return [int(pid) for pid in _ip("netns", "pids", self.namespace).split()]
-
 
 class Network:
     """Some hosts and their switch. Use it as a context manager, which removes them.
@@ -86,21 +83,6 @@ exec ip netns exec $name env -i sh -c "$2"
         for namespace, link in ((host.namespace, "eth0"), (self._switch, host.port)):
             _run("tc", "-n", namespace, "qdisc", "replace", "dev", link, "root", "tbf", "rate",
                  rate, "burst", "32kbit", "latency", "400ms")
-
-    def speed_up(self, host: Host) -> None:
-        """The host's link is as fast as it was."""
-        for namespace, link in ((host.namespace, "eth0"), (self._switch, host.port)):
-            _run("tc", "-n", namespace, "qdisc", "delete", "dev", link, "root")
-
-    def lose(self, host: Host) -> None:
-        """The host's power fails: its processes end without a word on the network."""
-        self.cut(host)
-        _kill(host.namespace)
-
-    def sent_bytes(self, host: Host) -> int:
-        """What has left the host by its link, with all headers."""
-        counters = _run(*host.enter, "cat", "/sys/class/net/eth0/statistics/tx_bytes")
-        return int(counters)
 
     def _make(self) -> None:
         _ip("netns", "add", self._switch)
