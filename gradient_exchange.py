@@ -222,16 +222,22 @@ def _buckets(pairs: Sequence[Tuple[tf.Tensor, tf.Variable]],
     """
     buckets, num_bytes, operation = [], BUCKET_BYTES, None
     for gradient, variable in reversed(pairs):
-        source = before_widening(gradient)
-        if num_bytes >= BUCKET_BYTES and source.op is not operation:
+        source, earlier = before_widening(gradient), operation
+        operation = _origin(source)
+        if num_bytes >= BUCKET_BYTES and operation is not earlier:
             buckets.append([])
             num_bytes = 0
         buckets[-1].append((source if source.dtype == dtype else tf.cast(gradient, dtype),
                             variable))
         num_bytes += variable.shape.num_elements() * dtype.size
-        operation = source.op
     # In forward order a head's small bias ends its bucket: aligned parts are split without a copy.
     return [bucket[::-1] for bucket in buckets]
+
+
+def _origin(gradient: tf.Tensor) -> tf.Operation:
+    """The operation that computes a gradient; of a sum over several passes, that of one of them."""
+    op = before_widening(gradient).op
+    return _origin(op.inputs[0]) if op.type == "AddN" else op
 
 
 def before_widening(gradient: tf.Tensor) -> tf.Tensor:

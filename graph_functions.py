@@ -1,5 +1,7 @@
 """Graph functions, shared by layers and replicas, that keep little for the backward pass.
 
+Also functions of tensors whose gradients do not make the host wait for a card.
+
 A model calls the same function for each layer, on each replica, with the layer's weights as
 arguments. TensorFlow builds its graph once. Between the two passes it keeps the inputs of the
 gradient, or only its own inputs, to recompute the rest. Knows no BERT.
@@ -264,3 +266,42 @@ def _noinline_function(python_function: Callable[..., tf.Tensor],
         function = defun_with_attributes(python_function, signature, attributes,
                                          autograph=False)
     return function.get_concrete_function()
+
+
+# --- Gradients that do not wait for a card ---
+#
+# TensorFlow's gradients of these functions compute with sizes on the card. The host waits for the
+# result in the middle of a step, and the card afterwards for the host.
+
+
+@tf.RegisterGradient("GatherWithSizesOnHost")
+def _gradient_of_gather(op, d_rows):
+    table, indices = op.inputs[:2]
+    shape = tf.shape(table)
+    return [tf.IndexedSlices(tf.reshape(d_rows, tf.concat([[-1], shape[1:]], 0)),
+                             tf.reshape(indices, [-1]), shape), None, None]
+
+
+def gather(table: tf.Tensor, indices: tf.Tensor) -> tf.Tensor:
+    """tf.gather: the rows [..., D] of a table [V, D] at `indices` [...]; or values of a vector."""
+    with tf.get_default_graph().gradient_override_map({"GatherV2": "GatherWithSizesOnHost"}):
+        return tf.gather(table, indices)
+
+
+def sum_over(x: tf.Tensor, axis: int) -> tf.Tensor:
+    """tf.reduce_sum over one axis."""
+    return tf.custom_gradient(lambda x: (tf.reduce_sum(x, axis), lambda d_sum: tf.broadcast_to(
+        tf.expand_dims(d_sum, axis), tf.shape(x))))(x)
+
+
+def max_over(x: tf.Tensor, axis: int) -> tf.Tensor:
+    """tf.reduce_max over one axis; equal maxima share the gradient."""
+    def compute(x):
+        largest = tf.reduce_max(x, axis, keepdims=True)
+
+        def gradient(d_max):
+            is_largest = tf.cast(tf.equal(x, largest), x.dtype)
+            count = tf.reduce_sum(is_largest, axis, keepdims=True)
+            return is_largest / count * tf.expand_dims(d_max, axis)
+        return tf.squeeze(largest, axis), gradient
+    return tf.custom_gradient(compute)(x)

@@ -800,8 +800,8 @@ def _gather_positions(states: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
     batch_size, length = get_shape_list(states, expected_rank=3)[:2]
     starts = tf.cast(tf.range(batch_size) * length, tf.int64)
     # int64, because GPUs leave sums of int32 to the host.
-    return tf.gather(reshape_to_matrix(states),
-                     tf.cast(positions, tf.int64) + starts[:, tf.newaxis])
+    return graph_functions.gather(reshape_to_matrix(states),
+                                  tf.cast(positions, tf.int64) + starts[:, tf.newaxis])
 
 
 def embedding_lookup(input_ids: tf.Tensor,
@@ -821,7 +821,7 @@ def embedding_lookup(input_ids: tf.Tensor,
         one_hot = tf.one_hot(tf.reshape(input_ids, [-1]), depth=vocab_size)
         rows = tf.matmul(one_hot, table)
     else:
-        rows = tf.gather(table, input_ids)
+        rows = graph_functions.gather(table, input_ids)
     shape = get_shape_list(input_ids)
     ids_per_token = shape[2] if len(shape) == 3 else 1
     return tf.reshape(rows, shape[:2] + [ids_per_token * embedding_size]), table

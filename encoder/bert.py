@@ -4,6 +4,7 @@ from typing import Dict
 
 import tensorflow.compat.v1 as tf
 
+import graph_functions
 import modeling
 from engine.model import Mode
 
@@ -53,6 +54,6 @@ def pooled(states: tf.Tensor, input_mask: tf.Tensor, pooling: str) -> tf.Tensor:
         return states[:, 0]
     mask = tf.cast(input_mask, tf.float32)[:, :, tf.newaxis]
     if pooling == "mean":
-        return tf.reduce_sum(states * mask, axis=1) / tf.reduce_sum(mask, axis=1)
+        return graph_functions.sum_over(states * mask, 1) / tf.reduce_sum(mask, axis=1)
     # Padding gets a value below all states; adding 0 leaves those of tokens as they are.
-    return tf.reduce_max(states + (mask - 1.0) * (tf.float32.max / 2), axis=1)
+    return graph_functions.max_over(states + (mask - 1.0) * (tf.float32.max / 2), 1)

@@ -4,6 +4,7 @@ from typing import Dict, Tuple
 
 import tensorflow.compat.v1 as tf
 
+import graph_functions
 import modeling
 from encoder import bert, pretraining_heads
 from engine.model import Forward, Mode, Outputs
@@ -60,7 +61,8 @@ def _masked_words(states: tf.Tensor, embedding_table: tf.Tensor, features: Dict[
         labels=tf.reshape(ids, [-1]), logits=logits)
     predicted = tf.reshape(tf.argmax(logits, axis=-1), tf.shape(ids))
     return {
-        "masked_lm_loss": tf.reduce_sum(tf.reshape(losses, tf.shape(ids)) * weights, axis=1),
+        "masked_lm_loss": graph_functions.sum_over(
+            tf.reshape(losses, tf.shape(ids)) * weights, 1),
         "masked_lm_correct": tf.reduce_sum(
             tf.cast(tf.equal(predicted, ids), tf.float32) * weights, axis=1),
         "masked_lm_weight": tf.reduce_sum(weights, axis=1)}

@@ -11,6 +11,7 @@ from typing import NamedTuple, Optional, Tuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from graph_functions import gather, sum_over
 from tagging.schemes import Transitions
 
 # The score of what is forbidden. Not infinite: it is multiplied by 0 where a window is cut from a
@@ -88,24 +89,29 @@ def log_likelihood(words: Words, label_ids: tf.Tensor, scores: Scores) -> tf.Ten
 
 
 def _log_normalizer(words: Words, scores: Scores) -> tf.Tensor:
-    def step(state: tf.Tensor, word) -> tf.Tensor:
-        emissions, is_word = word
-        sums = tf.reduce_logsumexp(state[:, :, tf.newaxis] + scores.pairs, axis=1) + emissions
-        return _choose(is_word, sums, state)
+    def step(index: tf.Tensor, state: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
+        sums = tf.reduce_logsumexp(
+            state[:, :, tf.newaxis] + scores.pairs, axis=1) + emissions.read(index)
+        return index + 1, _choose(is_word.read(index), sums, state)
 
-    totals = tf.scan(step, _later_words(words), _start(words, scores))
-    return tf.reduce_logsumexp(totals[-1] + words.closes[:, tf.newaxis] * scores.last, axis=1)
+    # Not tf.scan or tf.foldl: cards hand the host the condition of their loops at each word.
+    later = _later_words(words)
+    count = tf.shape(later[0])[0]
+    emissions, is_word = (tf.TensorArray(tf.float32, count).unstack(values) for values in later)
+    _, total = tf.while_loop(lambda index, _: index < count, step,
+                             [tf.constant(0), _start(words, scores)])
+    return tf.reduce_logsumexp(total + words.closes[:, tf.newaxis] * scores.last, axis=1)
 
 
 def _score_of(words: Words, label_ids: tf.Tensor, scores: Scores) -> tf.Tensor:
     num_labels = scores.pairs.shape.as_list()[0]
     is_word = mask_of_words(words.num_words, tf.shape(label_ids)[1])
     chosen = tf.one_hot(label_ids, num_labels) * is_word[:, :, tf.newaxis]  # [b, w, labels]
-    emissions = tf.reduce_sum(words.emissions * chosen, axis=[1, 2])
+    emissions = sum_over(sum_over(words.emissions * chosen, 2), 1)
     # Gathered: a product with one-hot vectors would round the scores to the precision of products.
-    moves = tf.gather(tf.reshape(scores.pairs, [-1]), label_ids[:, :-1] * num_labels
+    moves = gather(tf.reshape(scores.pairs, [-1]), label_ids[:, :-1] * num_labels
                       + label_ids[:, 1:])
-    pairs = tf.reduce_sum(moves * is_word[:, 1:], axis=1)
+    pairs = sum_over(moves * is_word[:, 1:], 1)
     positions = tf.one_hot(words.num_words - 1, tf.shape(label_ids)[1])
     last = tf.reduce_sum(chosen * positions[:, :, tf.newaxis], axis=1)  # [b, labels]
     return (emissions + pairs
@@ -135,4 +141,4 @@ def _later_words(words: Words) -> Tuple[tf.Tensor, tf.Tensor]:
 
 def _choose(is_word: tf.Tensor, new: tf.Tensor, old: tf.Tensor) -> tf.Tensor:
     """`new` [b, labels] where there is a word, [b, 1], else `old`."""
-    return tf.where_v2(is_word > 0, new, old)
+    return is_word * new + (1.0 - is_word) * old  # GPUs have no stacks of bools

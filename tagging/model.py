@@ -4,6 +4,7 @@ from typing import Dict, NamedTuple, Optional, Tuple
 
 import tensorflow.compat.v1 as tf
 
+import graph_functions
 import modeling
 from encoder import bert
 from engine.model import Forward, Mode, Outputs
@@ -65,4 +66,4 @@ def _losses(words: Words, label_ids: tf.Tensor, trained: Optional[Scores]) -> tf
     num_labels = words.emissions.shape.as_list()[-1]
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(  # flat: else asserts stay on the CPU
         labels=tf.reshape(label_ids, [-1]), logits=tf.reshape(words.emissions, [-1, num_labels]))
-    return tf.reduce_sum(tf.reshape(losses, tf.shape(is_word)) * is_word, axis=1)
+    return graph_functions.sum_over(tf.reshape(losses, tf.shape(is_word)) * is_word, 1)

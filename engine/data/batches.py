@@ -96,11 +96,10 @@ class Source(NamedTuple):
 def training_dataset(source: Source, plan: TrainingPlan, *, replicas: range,
                      per_replica_batch_size: int, first_step: int,
                      last_step: int) -> tf.data.Dataset:
-    """(features, step), per-replica batches of steps first_step..last_step - 1, in order.
+    """The features of per-replica batches of steps first_step..last_step - 1, in order.
 
     `len(replicas)` consecutive elements are this process's share of the global batch of one step;
-    the r-th of them is for the r-th of its replicas. `step` is the number of steps before it, an
-    int64 scalar.
+    the r-th of them is for the r-th of its replicas.
 
     Args:
         replicas: the numbers of the replicas that this process feeds.
@@ -110,10 +109,10 @@ def training_dataset(source: Source, plan: TrainingPlan, *, replicas: range,
     def fetch(step: int) -> Features:
         return training_share(source, plan, replicas, per_replica_batch_size, step)
 
-    def to_features(step: tf.Tensor) -> Tuple[Dict[str, tf.Tensor], tf.Tensor]:
+    def to_features(step: tf.Tensor) -> Dict[str, tf.Tensor]:
         features, = _fetch_in_graph(
             lambda step: [fetch(step)], step, fetch(first_step), batches, 1)
-        return features, tf.fill([len(replicas)], step)
+        return features
 
     steps = tf.data.Dataset.range(first_step, last_step)
     return runtime.without_autotuning(steps.map(to_features, num_parallel_calls=2).unbatch()

@@ -11,7 +11,6 @@ from typing import (
     Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple,
     Type, Union)
 
-import numpy as np
 import tensorflow.compat.v1 as tf
 
 import modeling
@@ -235,7 +234,7 @@ def _model_fn(run: Run, source: batches.Source, initial_values: checkpoints.Init
         replica_copies.handle_of, tf.global_variables() + tf.local_variables())))
 
     def model_fn(features, labels, mode):
-        step = labels  # Estimator's name for the second component of an element
+        step = step_hook.completed_steps()
         features = {name: _on_card(values) for name, values in features.items()}
         loss, gradients = on_replica(
             features, step, runtime.replica_number(devices.own_replicas.start))
@@ -272,16 +271,16 @@ def _on_card(values: tf.Tensor) -> tf.Tensor:
 
 def _micro_batch(features: Dict[str, tf.Tensor], index: Union[int, tf.Tensor],
                  size: int) -> Dict[str, tf.Tensor]:
-    rows = tf.cast(index, tf.int64) * size + tf.constant(np.arange(size))
-    return {name: tf.gather(values, rows) for name, values in features.items()}
+    def rows(values: tf.Tensor) -> tf.Tensor:
+        part = values[index * size:(index + 1) * size]
+        part.set_shape([size, *values.shape[1:]])
+        return part
+    return {name: rows(values) for name, values in features.items()}
 
 
 def _dropout_seed(seed: int, replica: tf.Tensor, step: tf.Tensor,
                   micro_batch: Union[int, tf.Tensor]) -> tf.Tensor:
-    """A seed [2], different for each run's seed, replica, step and micro-batch.
-
-    The step comes with the batch: `global_step` would have to be read back from the card.
-    """
+    """A seed [2], different for each run's seed, replica, step and micro-batch."""
     with tf.device("/cpu:0"):  # random kernels read their seeds in host memory
         # No collisions with fewer than 2**20 replicas and 2**40 steps.
         stream = seed * 2**20 + tf.cast(replica, tf.int64)

@@ -9,6 +9,7 @@ import tensorflow.compat.v1 as tf
 import multigpu_optimizer
 
 _LOSS = "loss"  # the graph collection of `report`
+_COMPLETED = "completed_steps"  # that of `completed_steps`
 _COLLECTIONS = {"loss": _LOSS, "learning_rate": multigpu_optimizer.LEARNING_RATE,
                 "gradient_norm": multigpu_optimizer.GRADIENT_NORM,
                 "loss_scale": multigpu_optimizer.LOSS_SCALE}
@@ -22,6 +23,18 @@ class Step(NamedTuple):
     learning_rate: float  # of its update, that is, the schedule's value at `number - 1`
     gradient_norm: float  # not finite: the step was skipped
     loss_scale: Optional[float] = None  # None without mixed precision
+
+
+def completed_steps() -> tf.Tensor:
+    """The number of steps before this one, an int64 scalar, which `StepHook` feeds.
+
+    It stays on the host. With the batch it would travel to the card, and the host would wait for
+    it to come back.
+    """
+    if not tf.get_collection(_COMPLETED):  # one for all replicas
+        with tf.device("/cpu:0"):
+            tf.add_to_collection(_COMPLETED, tf.placeholder(tf.int64, [], name=_COMPLETED))
+    return tf.get_collection(_COMPLETED)[0]
 
 
 def report(loss: tf.Tensor) -> tf.Tensor:
@@ -68,8 +81,8 @@ class StepHook(tf.train.SessionRunHook):
         self._fetches = {name: values[0] for name, values in found.items() if values}
 
     def before_run(self, run_context):
-        """Asks for the values of the step."""
-        return tf.train.SessionRunArgs(self._fetches)
+        """Asks for the values of the step, and feeds the number of those before."""
+        return tf.train.SessionRunArgs(self._fetches, {completed_steps(): self._step})
 
     def after_run(self, run_context, run_values) -> None:
         """Calls the listeners."""

@@ -64,9 +64,10 @@ def test_of_the_update_only_adam_asks_for_an_operation_per_variable():
 
 
 def test_cards_exchange_in_the_same_buckets_in_each_precision():
-    assert {precision: sum(cost.kind == "NcclAllReduce" for cost in costs(3, precision=precision, cards=2))
-            for precision in ("float32", "float16", "bfloat16")} == {
-                "float32": 4, "float16": 4, "bfloat16": 4}  # one for a layer, and one for the rest
+    steps = [dict(precision=precision) for precision in ("float32", "float16", "bfloat16")]
+    steps.append(dict(precision="float16", task=step_graph.SIMILARITY))  # a weight's are two passes'
+    assert [sum(cost.kind == "NcclAllReduce" for cost in costs(3, cards=2, **step)) for step in steps
+            ] == [4, 4, 4, 4 + 1]  # one for a layer, one for the rest, and one for a step's vectors
 
 
 def test_a_transfer_in_float16_casts_each_gradient_once_on_either_side_and_small_ones_together():

@@ -7,7 +7,7 @@ to the CPU in silence (soft placement), together with all that is colocated with
 import collections
 import functools
 import math
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Set
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Set, Tuple
 
 import tensorflow.compat.v1 as tf
 from tensorflow.python.framework import function_def_to_graph, kernels
@@ -62,11 +62,54 @@ def copies_through_host(graph: tf.Graph, operations: Iterable[tf.Operation],
     library = {function.signature.name: function for function in functions.function}
     copies = _copies(operations, at_least)
     for name in _functions_on_cards(library, operations):
-        with tf.Graph().as_default():
-            tf.import_graph_def(tf.GraphDef(library=functions))  # those that a body calls
-            body = function_def_to_graph.function_def_to_graph(library[name])
-        copies += [f"{copy} in {name}" for copy in _copies(body.get_operations(), at_least)]
+        body = _body(library[name], functions)
+        copies += [f"{copy} in {name}" for copy in _copies(body, at_least)]
     return copies
+
+
+def round_trips(graph: tf.Graph, operations: Iterable[tf.Operation]) -> List[str]:
+    """Tensors that the host waits for in the middle of a step: cards get what becomes of them.
+
+    Of the operations of a step, and of the bodies of the functions that they call on cards. A step may
+    begin with copies to a card and end with copies from it.
+    """
+    operations = list(operations)
+    readers = collections.defaultdict(list)
+    for op in operations:
+        for source in {*(x.op for x in op.inputs), *op.control_inputs}:
+            readers[source].append(op)
+
+    def reaches_card(op: tf.Operation) -> bool:
+        seen, waiting = set(), [op]
+        while waiting:
+            op = waiting.pop()
+            if op not in seen:
+                seen.add(op)
+                if any(_size(x) and not _is_in_host_memory(op, "output", x.value_index)
+                       for x in op.outputs):
+                    return True
+                waiting += readers[op]
+        return False
+
+    found = [f"{x.name} -> {op.name}" for x, op in _read_by_host(operations) if reaches_card(op)]
+    functions = graph.as_graph_def().library
+    library = {function.signature.name: function for function in functions.function}
+    for name in _functions_on_cards(library, operations):
+        body = _body(library[name], functions)
+        found += [f"{x.name} -> {op.name} in {name}" for x, op in _read_by_host(body)]
+    return found
+
+
+def _read_by_host(operations: Iterable[tf.Operation]) -> Iterator[Tuple[tf.Tensor, tf.Operation]]:
+    return ((x, op) for op in operations for position, x in enumerate(op.inputs) if _size(x)
+            and _is_in_host_memory(op, "input", position)
+            and not _is_in_host_memory(x.op, "output", x.value_index))
+
+
+def _body(function: Any, functions: Any) -> List[tf.Operation]:
+    with tf.Graph().as_default():
+        tf.import_graph_def(tf.GraphDef(library=functions))  # those that a body calls
+        return function_def_to_graph.function_def_to_graph(function).get_operations()
 
 
 def _copies(operations: Iterable[tf.Operation], at_least: int) -> List[str]:
@@ -141,8 +184,9 @@ def _gpu_kernel(node):
 
 @functools.lru_cache(maxsize=None)
 def _gpu_kernels_of(operation: str):
-    return [kernel for kernel in kernels.get_registered_kernels_for_op(operation).kernel
-            if kernel.device_type in ("GPU", "DEFAULT")]
+    found = kernels.get_registered_kernels_for_op(operation).kernel
+    return [kernel for device in ("GPU", "DEFAULT")  # the second where there is none of the first
+            for kernel in found if kernel.device_type == device]
 
 
 def _fits(kernel, node) -> bool:
