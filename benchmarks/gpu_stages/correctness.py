@@ -16,8 +16,9 @@ from engine.devices.devices import Devices, find_devices
 from engine.devices.precision import BFLOAT16, FLOAT16, FLOAT32
 
 BATCH, STEPS = 16, 20
-# The largest share of the weights' change in which a training may differ from float32 on the CPU.
-SHARES = {FLOAT32: 0.01, FLOAT16: 0.1, BFLOAT16: 0.5}
+# The largest share of the weights' change in which a training may differ from float32 on the CPU. In
+# bfloat16 on the CPU it is 0.03.
+SHARES = {FLOAT32: 0.01, FLOAT16: 0.03, BFLOAT16: 0.15}
 Values = Dict[str, np.ndarray]  # by the names of the variables
 
 
