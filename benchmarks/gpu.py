@@ -1,18 +1,19 @@
-"""Measures what is to know about cards, in stages, the most valuable first; called again, goes on.
+"""Does a card train, is it right, and how fast is it? In stages, what matters most first.
 
   python -m benchmarks.gpu --minutes=9
 
-As a stage ends, it writes <output_dir>/<stage>.json; a stage that has its result there is not run
-again (remove the file to repeat it), and one that was refused or took too long comes last. A stage
-starts only if all the time that it may take is left, so a call never ends in the middle of one. Then a
-table of all results is printed and written to <output_dir>/results.md. --toy rehearses everything on
-virtual CPU devices. Needs no network and no data.
+The questions: does a step run; is it right beside the CPU; how fast is it in each precision, with and
+without XLA; how fast is Hugging Face's model; where does a step's time go; then other sizes.
+
+Each stage writes <output_dir>/<stage>.json, and the tables in <output_dir>/results.md are written
+again. After an interruption the same command goes on: a stage that has its result is not run again
+(remove the file to repeat it), and one that failed comes last. --toy rehearses everything on virtual
+CPU devices. Needs no network and no data.
 """
 
 import argparse
 import contextlib
 import datetime
-import functools
 import itertools
 import json
 import os
@@ -21,136 +22,111 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from engine.devices import runtime  # before anything else that imports TensorFlow
 
 from benchmarks import report
 from benchmarks.gpu_stages import correctness, speed, tables
-from benchmarks.gpu_stages.common import Machine
-from benchmarks.gpu_stages.speed import Cell
+from benchmarks.gpu_stages.common import Cell, Machine
+from benchmarks.gpu_stages.speed import FINE_TUNING, PRETRAINING
 from engine import interruption
-from engine.devices import gpus
-from engine.devices.precision import FLOAT16, PRECISIONS, TF32
+from engine.devices import gpus, xla_tools
+from engine.devices.precision import BFLOAT16, FLOAT16, FLOAT32, TF32
 from engine.disk import files
 from engine.errors import UserError
 
-SECONDS = 60  # that a stage may take, if it does not say so
-TOY_SECONDS = 150
-PLAIN, XLA, RECOMPUTE, PRIVATE = "", "xla", "recompute_layers", "private_threads"
-# What a process must have in its environment before it looks for cards.
-ENVIRONMENTS = {PRIVATE: {"TF_GPU_THREAD_MODE": "gpu_private"}}
-FAILURES = ("failed", "refused")
+SECONDS = 120  # that a stage may take
+# That the first stage of a precision may take, because CUDA compiles TensorFlow's kernels when a card that
+# is newer than they are first uses them; and a stage with XLA.
+COMPILING_SECONDS = 240
+LEAST_SECONDS = 45  # of the call's time, to start a stage
+NARROW = (FLOAT16, BFLOAT16)
 
 
 class Stage(NamedTuple):
     """A measurement."""
     name: str
-    run: Callable[[Machine], Dict[str, Any]]
-    seconds: int = SECONDS
-    # Stages in a row with the same one share a process, which saves their start; None: its own.
-    process: Optional[str] = None
-    aid: str = PLAIN
+    run: Callable[[Cell, Machine], Dict[str, Any]]
+    cell: Cell
+    seconds: int
+
+    @property
+    def process(self) -> Any:
+        """Stages in a row with the same one share a process, which saves their start."""
+        if self.run in (speed.training, correctness.right):
+            return self.cell.xla, self.cell.num_cards, self.cell.replicas_per_card
+        return self.name
 
 
 def stages(machine: Machine) -> List[Stage]:
     """All stages, the most valuable first."""
-    unique: Dict[str, Stage] = {}
-    for stage in _in_order(machine):
-        unique.setdefault(stage.name, stage)
-    return list(unique.values())
+    found: Dict[str, Stage] = {}
+    for run, cell in _in_order(machine):
+        name = cell.name if run == speed.training else f"{run.__name__}-{cell.name}"
+        is_long = cell.xla or all(
+            stage.cell.precision != cell.precision for stage in found.values())
+        found.setdefault(name, Stage(name, run, cell, COMPILING_SECONDS if is_long else SECONDS))
+    return list(found.values())
 
 
-def _in_order(machine: Machine) -> List[Stage]:
-    return [
-        # CUDA may have to compile TensorFlow's kernels for the card.
-        Stage("first-step", correctness.first_step, 480),
-        Stage("placement", correctness.placement), Stage("trace", speed.trace),
-        *_tables("large", 128, (FLOAT16, TF32)), *_tables("large", 128, (FLOAT16, TF32), XLA),
-        *_tables("base", 16, (FLOAT16, TF32)), *_tables("base", 16, (FLOAT16,), XLA),
-        *_scaling(machine.num_cards, [machine.num_cards]),
-        Stage("equivalence", correctness.equivalence, 240),
-        *_tables("base", 128, (FLOAT16, TF32)), *_tables("base", 128, (FLOAT16, TF32), XLA),
-        *_tables("base", 128, (FLOAT16,), PRIVATE),
-        *_largest("large", 128, (FLOAT16,)), Stage("evaluation", speed.evaluation),
-        Stage("not-a-number", correctness.not_a_number),
-        Stage("interruption", correctness.interruption), Stage("start-up", speed.start_up, 120),
-        *[Stage(f"huggingface-{precision}", functools.partial(speed.huggingface, precision), 120)
-          for precision in (FLOAT16, TF32)],
-        *[stage for size in ("base", "large") for length in (128, 512)
-          for aid in (PLAIN, XLA, RECOMPUTE) for stage in _tables(size, length, PRECISIONS, aid)],
-        *_scaling(machine.num_cards, [count for count in (2, 4, 8) if count < machine.num_cards]),
-        Stage("augmentation", speed.augmentation), Stage("distillation", speed.distillation),
-        *[stage for aid in (PLAIN, RECOMPUTE) for length in (128, 512)
-          for size in ("base", "large") for stage in _largest(size, length, PRECISIONS, aid)]]
+def _in_order(machine: Machine) -> Iterator[Tuple[Callable[[Cell, Machine], Dict[str, Any]], Cell]]:
+    def each(run, cell: Cell, precisions=NARROW):
+        return [(run, cell._replace(precision=precision)) for precision in precisions]
 
-
-def _tables(size: str, length: int, precisions: Sequence[str], aid: str = PLAIN) -> List[Stage]:
-    return [Stage(f"pretraining-{cell.name}", functools.partial(speed.pretraining, cell),
-                  240 if aid == XLA else SECONDS, f"pretraining {size} {length} {aid}", aid)
-            for cell in (Cell(size, length, precision, aid) for precision in precisions)]
-
-
-def _largest(size: str, length: int, precisions: Sequence[str], aid: str = PLAIN) -> List[Stage]:
-    return [Stage(f"largest-batch-{cell.name}", functools.partial(speed.largest_batch, cell), 240)
-            for cell in (Cell(size, length, precision, aid) for precision in precisions)]
-
-
-def _scaling(num_cards: int, counts: Sequence[int]) -> List[Stage]:
-    cells = [Cell(size, 128, precision, PLAIN, count) for count in counts if num_cards > 1
-             for size in ("large", "base") for precision in (FLOAT16, TF32)]
-    return [Stage(f"scaling-{cell.name}", functools.partial(speed.pretraining, cell),
-                  process=f"scaling {cell.num_replicas}") for cell in cells]
+    mini, base = Cell(FINE_TUNING, "mini", 64, FLOAT32), Cell(FINE_TUNING, "base", 128, FLOAT16)
+    on_all = base._replace(num_cards=machine.num_cards)
+    yield speed.training, mini
+    yield from each(correctness.right, mini, (FLOAT32, *NARROW))
+    yield from each(speed.training, base, (*NARROW, TF32))
+    yield from each(correctness.right, mini._replace(xla=True))
+    yield from each(speed.training, base._replace(xla=True), (*NARROW, TF32))
+    if machine.num_cards > 1:
+        for xla in (False, True):
+            yield from each(speed.training, on_all._replace(xla=xla))
+    yield from each(speed.peer, base)
+    yield from ((speed.trace, on_all._replace(xla=xla)) for xla in (False, True))
+    yield correctness.command, base
+    yield correctness.right, mini._replace(replicas_per_card=2)
+    for task, size, length in ((FINE_TUNING, "base", 16), (PRETRAINING, "large", 128),
+                               (PRETRAINING, "base", 128), (FINE_TUNING, "base", 512)):
+        for xla in (False, True):
+            yield from each(speed.training, Cell(task, size, length, "", xla), (*NARROW, TF32))
+    for count in (2, 4):
+        if count < machine.num_cards:
+            yield from each(speed.training, base._replace(num_cards=count))
 
 
 def run_stages(args, machine: Machine) -> None:
     """Runs the stages without a result, then those that failed, as long as there is time."""
     end = time.time() + 60 * args.minutes
     results = {stage: read_result(args.output_dir, stage.name)
-               for stage in chosen_stages(args, machine)}
+               for stage in stages(machine) if re.match(args.stages, stage.name)}
     waiting = [stage for stage, result in results.items() if result is None]
     print(f"{len(waiting)} stages have no result yet", flush=True)
-    waiting += [stage for stage, result in results.items() if result and has_failed(result)]
-    while waiting:
-        in_time = [stage for stage in waiting if time.time() + _limit(stage, machine) <= end]
-        if not in_time:
-            break
+    waiting += [stage for stage, result in results.items() if result and "failed" in result]
+    if not machine.toy and any(stage.cell.xla for stage in waiting):
+        try:
+            xla_tools.check(os.environ.get("XLA_FLAGS", ""), os.environ.get("PATH", ""),
+                            runtime.CUDA_FOLDERS, runtime.XLA_NEEDS_PTXAS)
+        except UserError as error:  # each of these stages would abort its process
+            print(f"without the stages with XLA: {error}", flush=True)
+            waiting = [stage for stage in waiting if not stage.cell.xla]
+    while waiting and time.time() + LEAST_SECONDS <= end:
         group = list(itertools.takewhile(
-            lambda stage: stage is in_time[0]
-            or stage.process is not None and stage.process == in_time[0].process, in_time))
-        for stage in run_process(args, group, machine, end):
-            waiting.remove(stage)
+            lambda stage: stage.process == waiting[0].process, waiting))
+        ended = run_process(args, group, machine, end)
+        # What would share the process of a stage that failed may fail like it.
+        waiting = waiting[len(group):] + group[len(ended):]
     if waiting:
-        longest = max(_limit(stage, machine) for stage in waiting)
-        print(f"{len(waiting)} stages are left: the same command goes on with them "
-              f"(--minutes of at least {longest / 60:g} has time for each)")
-
-
-def _limit(stage: Stage, machine: Machine) -> int:
-    return TOY_SECONDS if machine.toy else stage.seconds
-
-
-def has_failed(result: Dict[str, Any]) -> bool:
-    """Whether a stage has a reason in the place of its result."""
-    return any(name in result for name in FAILURES)
-
-
-def chosen_stages(args, machine: Machine) -> List[Stage]:
-    """The stages whose names begin with one of --stages."""
-    found = [stage for stage in stages(machine) if re.match(args.stages, stage.name)]
-    if not found:
-        raise UserError(f"--stages={args.stages} matches none of "
-                        f"{', '.join(stage.name for stage in stages(machine))}")
-    return found
+        print(f"{len(waiting)} stages are left: the same command goes on with them")
 
 
 def run_process(args, group: Sequence[Stage], machine: Machine, end: float) -> List[Stage]:
     """Runs stages in one process, until one has no result after its time, or there is no more time.
 
-    Returns:
-        The stages that have ended, with a result or a reason why they have none.
+    Returns those that have a result, or a reason why they have none.
     """
-    flags = [f"--{name}={getattr(args, name)}" for name in ("output_dir", "huggingface_python")]
     log_path = os.path.join(args.output_dir, group[0].name) + ".log"
     for stage in group:
         with contextlib.suppress(FileNotFoundError):
@@ -160,43 +136,40 @@ def run_process(args, group: Sequence[Stage], machine: Machine, end: float) -> L
         # A process group, so that all processes of the stages can be ended.
         process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.gpu",
-             f"--stage={','.join(stage.name for stage in group)}", *flags,
-             *(["--toy"] if args.toy else [])],
-            cwd=report.ROOT, stdout=log, stderr=log, preexec_fn=os.setpgrp,
-            env={**os.environ, **ENVIRONMENTS.get(group[0].aid, {})})
+             f"--stage={','.join(stage.name for stage in group)}",
+             f"--output_dir={args.output_dir}", f"--huggingface_python={args.huggingface_python}",
+             *["--toy"] * args.toy],
+            cwd=report.ROOT, stdout=log, stderr=log, preexec_fn=os.setpgrp)
         try:
             for stage in group:
-                if ended and time.time() + _limit(stage, machine) > end:
+                has_result = _await_result(args, stage, process, end, log_path)
+                write_tables(args, machine)
+                if not has_result and time.time() >= end:
                     break
                 ended.append(stage)
-                if not _await_result(args, stage, process, _limit(stage, machine), log_path):
+                if not has_result:
                     break
         finally:
-            _end(process)
+            with contextlib.suppress(ProcessLookupError):  # all of them have ended
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
     return ended
 
 
-def _await_result(args, stage: Stage, process: subprocess.Popen, seconds: int,
-                  log_path: str) -> bool:
-    """Waits for a stage's result; writes why there is none, and returns False."""
+def _await_result(args, stage: Stage, process: subprocess.Popen, end: float, log_path: str) -> bool:
+    """Waits for a stage's result. Without one, returns False, and writes why if there was time."""
     start = time.time()
-    path = _result_file(args.output_dir, stage.name)
-    while not os.path.exists(path) and process.poll() is None and time.time() < start + seconds:
+    path, last = _result_file(args.output_dir, stage.name), min(start + stage.seconds, end)
+    while not os.path.exists(path) and process.poll() is None and time.time() < last:
         time.sleep(0.1)
     has_result = os.path.exists(path)
-    if not has_result:
+    if not has_result and time.time() < end:
         status = process.poll()
-        why = f"took longer than {seconds} s" if status is None else f"ended with status {status}"
+        why = f"took longer than {stage.seconds} s" if status is None else f"ended with status {status}"
         _write(args.output_dir, stage.name, {"failed": f"{why}: {_last_line(log_path)}"})
-    result = json.dumps(read_result(args.output_dir, stage.name))
+    result = json.dumps(read_result(args.output_dir, stage.name) or "the time of this call has ended")
     print(f"{stage.name}: {time.time() - start:.0f} s: {result[:200]}", flush=True)
     return has_result
-
-
-def _end(process: subprocess.Popen) -> None:
-    with contextlib.suppress(ProcessLookupError):  # all of them have ended
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 def _last_line(path: str) -> str:
@@ -211,9 +184,9 @@ def measure(args, machine: Machine) -> None:
     for name in args.stage.split(","):
         start = time.time()
         try:
-            result = by_name[name].run(machine)
+            result = by_name[name].run(by_name[name].cell, machine)
         except UserError as error:  # such as a precision that this TensorFlow does not have
-            result = {"refused": str(error)}
+            result = {"failed": str(error)}
         for file_name, text in result.pop("files", {}).items():
             files.write_text(os.path.join(args.output_dir, file_name), text)
         _write(args.output_dir, name, {**result, "stage_seconds": time.time() - start})
@@ -234,6 +207,14 @@ def read_result(output_dir: str, name: str) -> Optional[Dict[str, Any]]:
     """The result of a stage; None if it has none yet."""
     path = _result_file(output_dir, name)
     return files.read_json(path, "the result") if os.path.exists(path) else None
+
+
+def write_tables(args, machine: Machine) -> str:
+    """Writes results.md from all results; returns its text."""
+    text = tables.text({stage.name: read_result(args.output_dir, stage.name)
+                        for stage in stages(machine)})
+    files.write_text(os.path.join(args.output_dir, "results.md"), text)
+    return text
 
 
 def find_machine(args) -> Machine:
@@ -257,11 +238,12 @@ def main() -> None:
     parser.add_argument("--stages", default="", help="only those whose names begin with this "
                         "regular expression")
     parser.add_argument("--huggingface_python", default=sys.executable,
-                        help="an interpreter that has torch and transformers")
+                        help="an interpreter that has torch and transformers; starts without "
+                        f"{', '.join(speed.OURS)}")
     parser.add_argument("--stage", help=argparse.SUPPRESS)  # a process of `run_process`
     args = parser.parse_args()
     args.output_dir = os.path.abspath(args.output_dir)
-    if re.search(rf"-{XLA}\b", args.stage or ""):
+    if re.search(r"-xla\b", args.stage or ""):
         runtime.prepare_xla()  # before TensorFlow looks for cards
     try:
         machine = find_machine(args)
@@ -275,10 +257,7 @@ def main() -> None:
         parser.error(str(error))
     except interruption.Interrupted as interrupted:
         parser.exit(128 + interrupted.signal_number, f"{interrupted}\n")
-    text = tables.text({stage.name: read_result(args.output_dir, stage.name)
-                        for stage in stages(machine)})
-    files.write_text(os.path.join(args.output_dir, "results.md"), text)
-    print(text)
+    print(write_tables(args, machine))
 
 
 if __name__ == "__main__":

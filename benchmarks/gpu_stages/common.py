@@ -4,13 +4,9 @@ Nothing is downloaded or read: weights are random, and every example fills its l
 """
 
 import contextlib
-import dataclasses
-import multiprocessing
 import os
 import tempfile
-import time
-from concurrent import futures
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence
 
 import numpy as np
 
@@ -20,18 +16,13 @@ import modeling
 import tensorflow.compat.v1 as tf
 from engine.checkpoints import checkpoints
 from engine.data.batches import Features, Source
-from engine.devices import devices, memory
+from engine.devices import devices
 from engine.devices.devices import Devices
 from engine.devices.precision import FLOAT32
-from engine.errors import UserError
 from engine.model import INFERENCE, Forward
 from engine.training import loop
 from engine.training.settings import (
     EvaluationSettings, RunSettings, StepSchedule, TrainingSettings)
-
-VOCAB_SIZE = 30522
-TIMED_STEPS, WARM_UP_STEPS = 20, 5
-NO_DROPOUT = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 
 
 class Machine(NamedTuple):
@@ -40,24 +31,17 @@ class Machine(NamedTuple):
     toy: bool  # toy sizes, and virtual CPU devices instead of cards
     huggingface_python: str  # an interpreter that may have torch and transformers
 
-    def devices(self, num_replicas: int = 1, *, replicas_per_gpu: int = 1,
-                training: bool = True) -> Devices:
-        """So many cards, with so many replicas on each."""
+    def devices(self, cell: "Cell") -> Devices:
+        """What a training of the cell runs on."""
         if self.toy:
-            return devices.find_devices(num_cpu_replicas=num_replicas * replicas_per_gpu,
-                                        training=training)
-        return devices.find_devices(num_gpus=num_replicas, replicas_per_gpu=replicas_per_gpu,
-                                    training=training)
-
-    def device_flags(self, num_replicas: int = 1) -> List[str]:
-        """The same devices for a command."""
-        return [f"--num_{'cpu_replicas' if self.toy else 'gpus'}={num_replicas}"]
+            return devices.find_devices(num_cpu_replicas=cell.num_cards * cell.replicas_per_card)
+        return devices.find_devices(num_gpus=cell.num_cards, replicas_per_gpu=cell.replicas_per_card)
 
     def config(self, name: str, **changes: Any) -> modeling.BertConfig:
         """A BERT "mini", "base" or "large"."""
         hidden, layers = (32, 2) if self.toy else _SIZES[name]
         return modeling.BertConfig(**{**dict(
-            vocab_size=100 if self.toy else VOCAB_SIZE, hidden_size=hidden,
+            vocab_size=100 if self.toy else 30522, hidden_size=hidden,
             num_hidden_layers=layers, num_attention_heads=2 if self.toy else hidden // 64,
             intermediate_size=4 * hidden, type_vocab_size=2), **changes})
 
@@ -69,29 +53,26 @@ class Machine(NamedTuple):
 _SIZES = {"mini": (256, 4), "base": (768, 12), "large": (1024, 24)}  # hidden size, layers
 
 
-class Clock(tf.train.SessionRunHook):
-    """Ends a training after so many steps, without a checkpoint; remembers when each step ended."""
+class Cell(NamedTuple):
+    """A training to measure."""
+    task: str  # "fine-tuning" or "pretraining"
+    size: str  # "mini", "base" or "large"
+    length: int
+    precision: str
+    xla: bool = False
+    num_cards: int = 1
+    replicas_per_card: int = 1
 
-    def __init__(self, num_steps: int):
-        self._num_steps = num_steps
-        self.ends: List[float] = []
-
-    def after_run(self, run_context, run_values) -> None:
-        """Raises `Enough` after the last step."""
-        self.ends.append(time.time())
-        if len(self.ends) == self._num_steps:
-            raise Enough()
+    @property
+    def name(self) -> str:
+        """For the stage and its file."""
+        return "-".join([*map(str, self[:4]), *["xla"] * self.xla,
+                         *[f"{self.num_cards}-cards"] * (self.num_cards > 1),
+                         *[f"{self.replicas_per_card}-replicas"] * (self.replicas_per_card > 1)])
 
 
 class Enough(Exception):
-    """The steps to measure are done."""
-
-
-class Measured(NamedTuple):
-    """A training of some steps."""
-    step_seconds: float  # the mean, after the first steps
-    first_step_seconds: float  # with building the graph and compiling
-    memory_gb: Optional[float]  # the most that was in use at a time; None: unknown
+    """Raised by a hook: the steps to measure are done, and need no checkpoint."""
 
 
 def examples(config: modeling.BertConfig, length: int, count: int = 4096,
@@ -117,70 +98,22 @@ def classes(size: int) -> np.ndarray:
     return (np.arange(size) % 2).astype(np.int32)
 
 
-def settings(batch_size: int, **changes: Any) -> TrainingSettings:
-    """How to train, with the seed of all stages."""
-    return TrainingSettings(train_batch_size=batch_size, **{"seed": 7, **changes})
-
-
-def prepare(precision: str, xla: bool = False) -> None:
+def prepare(cell: Cell) -> None:
     """What a command does before it looks for devices."""
-    if xla:
+    if cell.xla:
         runtime.prepare_xla()
-    runtime.allow_tensor_float_32(precision != FLOAT32)
+    runtime.allow_tensor_float_32(cell.precision != FLOAT32)
 
 
-def train(forward: Forward, source: Source, on: Devices, how: TrainingSettings, num_steps: int,
+def train(cell: Cell, batch_size: int, forward: Forward, source: Source, on: Devices, num_steps: int,
           output_dir: str, start: Optional[checkpoints.Checkpoint] = None,
           hooks: Sequence[tf.train.SessionRunHook] = ()) -> None:
     """A training by the engine's loop."""
+    how = TrainingSettings(
+        train_batch_size=batch_size, seed=7, precision=cell.precision, xla=cell.xla)
     settings = RunSettings(how, EvaluationSettings(), StepSchedule(num_steps, 0), start, output_dir, "")
     loop.train(loop.Run({}, settings, on, len(source.lengths), forward, lambda: source),
                more_hooks=hooks)
-
-
-def measure(forward: Forward, source: Source, on: Devices, how: TrainingSettings,
-            num_steps: int = WARM_UP_STEPS + TIMED_STEPS) -> Measured:
-    """Trains for some steps. Raises a UserError if the memory does not suffice."""
-    clock, start = Clock(num_steps), time.time()
-    if _has_memory_info(on):
-        for index in range(on.num_replicas):
-            tf.config.experimental.reset_memory_stats(f"GPU:{index}")
-    with tempfile.TemporaryDirectory() as output_dir, contextlib.suppress(Enough):
-        train(forward, source, on, how, 10 ** 6, output_dir, hooks=[clock])
-    timed = clock.ends[min(WARM_UP_STEPS, num_steps - 1) - 1:]
-    return Measured((timed[-1] - timed[0]) / max(len(timed) - 1, 1), clock.ends[0] - start,
-                    memory.peak_gb(on))
-
-
-def measure_what_fits(forward: Forward, source: Source, on: Devices, how: TrainingSettings
-                      ) -> Dict[str, Any]:
-    """As `measure`, with half the batch as often as the memory does not suffice.
-
-    Returns:
-        batch, sequences_per_second, first_step_seconds, memory_gb.
-    """
-    while True:
-        try:
-            measured = measure(forward, source, on, how)
-        except UserError as error:
-            if not is_out_of_memory(error) or how.train_batch_size == 1:
-                raise
-            how = dataclasses.replace(how, train_batch_size=how.train_batch_size // 2)
-            continue
-        return {"batch": how.train_batch_size,
-                "sequences_per_second":
-                    how.train_batch_size * on.num_replicas / measured.step_seconds,
-                "first_step_seconds": measured.first_step_seconds,
-                "memory_gb": measured.memory_gb}
-
-
-def is_out_of_memory(error: UserError) -> bool:
-    """Whether the error is that of `engine.devices.memory`."""
-    return str(error).startswith("out of memory")
-
-
-def _has_memory_info(on: Devices) -> bool:
-    return on.kind == "GPU" and not runtime.IS_TENSORFLOW_1
 
 
 @contextlib.contextmanager
@@ -196,10 +129,3 @@ def saved_model(forward: Forward, source: Source) -> Iterator[checkpoints.Checkp
             session.run(tf.global_variables_initializer())
             tf.train.Saver().save(session, path, write_meta_graph=False, write_state=False)
         yield checkpoints.open_checkpoint(path)
-
-
-def apart(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Calls a function in a process of its own, since TensorFlow makes its devices once in each."""
-    with futures.ProcessPoolExecutor(
-            1, mp_context=multiprocessing.get_context("spawn")) as process:
-        return process.submit(function, *arguments).result()

@@ -1,24 +1,36 @@
-"""The results of `benchmarks.gpu` as Markdown tables."""
+"""The results of `benchmarks.gpu` as Markdown tables, a question each."""
 
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+import re
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 Results = Mapping[str, Optional[Dict[str, Any]]]  # by stage; None: not measured yet
 
-# NVIDIA's published figures of BERT-large in TensorFlow 1 (DeepLearningExamples), sequences/s.
-ANCHORS = [("pretraining, 128 tokens", "1 × A100", 357, 238),
-           ("pretraining, 128 tokens", "8 × A100", 2872, 1890),
-           ("SQuAD, 384 tokens", "1 × A100", 102, 61)]
-CHECKS = ("first-step", "placement", "equivalence", "not-a-number", "interruption")
-_AS_FLAGS = {"private_threads": "`TF_GPU_THREAD_MODE=gpu_private`"}  # in the environment
+SPEED = "sequences_per_second"
 _ABOUT = ("cards", "machine", "tensorflow", "commit", "date", "stage_seconds")
-_COLUMNS = {"batch": "batch a card", "sequences_per_second": "sequences/s", "tflops": "TFLOP/s",
-            "memory_gb": "memory, GB", "first_step_seconds": "first step, s"}
+_COLUMNS = {"batch": "batch a card", SPEED: "sequences/s", "step_ms": "step, ms",
+            "tflops": "TFLOP/s", "memory_gb": "memory, GB", "first_step_seconds": "first step, s"}
 
 
 def text(results: Results) -> str:
     """All tables, for a file."""
-    return "\n".join(["# On cards\n", *_about(results), *_checks(results), *_trainings(results),
-                      *_flags(results), *_scaling(results), *_others(results), *_anchors()])
+    right, traces = ([[name, _verdict(found), _facts(found)] for name, found in _found(results, kinds)]
+                     for kinds in ("fine-tuning-mini|right|command", "trace"))
+    trainings = [[name, *_speed(found),  # and how often the figure without what the name ends with
+                  _ratio(results, name, re.sub(r"-xla$|-\d+-cards$", "", name))]
+                 for name, found in _found(results, "fine-tuning|pretraining")]
+    tables = (
+        ("Does a step run, and is it right?", ["", "", "what was found"], right),
+        ("How fast is it?", ["", *_COLUMNS.values(), "without XLA, or on one card"], trainings),
+        ("How fast is Hugging Face's model on PyTorch?",
+         ["", "sequences/s", "ours beside it", "with XLA"], _peers(results)),
+        ("Where does the time go?", ["", "", "what was found"], traces))
+    return "\n".join(["# On cards\n", *_about(results),
+                      *(_table(*table) for table in tables if table[-1])])
+
+
+def _found(results: Results, kinds: str) -> Iterator[Tuple[str, Dict[str, Any]]]:
+    return ((name, found) for name, found in results.items()
+            if found and re.match(f"({kinds})", name))
 
 
 def _about(results: Results) -> List[str]:
@@ -29,70 +41,27 @@ def _about(results: Results) -> List[str]:
     return [f"`python -m benchmarks.gpu` on {line}\n" for line in seen]
 
 
-def _checks(results: Results) -> List[str]:
-    rows = []
-    for name in CHECKS:
-        found = results[name]
-        if found:
-            verdict = "" if "ok" not in found else "holds" if found["ok"] else "DOES NOT HOLD"
-            rows.append([name, verdict, _facts(found)])
-    return _table("Correctness", ["check", "", "what was found"], rows)
+def _verdict(found: Dict[str, Any]) -> str:
+    if "failed" in found:
+        return "FAILED"
+    return "holds" if found.get("ok", True) else "DOES NOT HOLD"
 
 
-def _trainings(results: Results) -> List[str]:
-    rows = [[name[len("pretraining-"):], *_speed(found),
-             str((results.get(f"largest-batch-{name[len('pretraining-'):]}") or {}).get(
-                 "largest_batch", "–"))]
-            for name, found in results.items() if found and name.startswith("pretraining-")]
-    return _table("Pretraining, all tokens full, one card",
-                  ["model", *_COLUMNS.values(), "largest batch"], rows)
+def _ratio(results: Results, name: str, other: str, of_other: str = SPEED) -> str:
+    mine, others = ((results.get(each) or {}).get(key)
+                    for each, key in ((name, SPEED), (other, of_other)))
+    return f"{mine / others:.2f} ×" if mine and others and name != other else "–"
 
 
-def _flags(results: Results) -> List[str]:
-    """The flags that won, for each model and length."""
-    best: Dict[str, Any] = {}
-    for name, found in results.items():
-        if name.startswith("pretraining-") and found and "sequences_per_second" in found:
-            _, size, length, *flags = name.split("-")
-            best.setdefault(f"{size}, {length} tokens", []).append(
-                (found["sequences_per_second"], flags))
-    rows = []
-    for model, tried in best.items():
-        speed, (precision, *aids) = max(tried, key=lambda one: one[0])
-        rows.append([model, " ".join([f"`--precision={precision}`", *(
-            _AS_FLAGS.get(aid, f"`--{aid}`") for aid in aids)]), f"{speed:,.1f}", str(len(tried))])
-    return _table("The fastest way to train", ["", "flags", "sequences/s", "of so many tried"], rows)
-
-
-def _scaling(results: Results) -> List[str]:
-    rows = []
-    for name, found in results.items():
-        if not (found and name.startswith("scaling-")):
-            continue
-        cell, count, _ = name[len("scaling-"):].rsplit("-", 2)
-        one = results[f"pretraining-{cell}"] or {}
-        times = "–"
-        if "sequences_per_second" in found and "sequences_per_second" in one:
-            times = f"{found['sequences_per_second'] / one['sequences_per_second']:.2f} ×"
-        rows.append([cell, count, *_speed(found), times])
-    return _table("Several cards", ["model", "cards", *_COLUMNS.values(), "of one card's"], rows)
-
-
-def _others(results: Results) -> List[str]:
-    rows = [[name, _facts(found)] for name, found in results.items()
-            if found and name not in CHECKS
-            and not name.startswith(("pretraining-", "scaling-", "largest-batch-"))]
-    return _table("Other work", ["", "what was found"], rows)
-
-
-def _anchors() -> List[str]:
-    rows = [[work, cards, f"{float16:,}", f"{tf32:,}"] for work, cards, float16, tf32 in ANCHORS]
-    return _table("To compare with: BERT-large in TensorFlow 1 as NVIDIA published it, sequences/s",
-                  ["", "cards", "float16", "TF32"], rows)
+def _peers(results: Results) -> List[List[str]]:
+    key = "peers_" + SPEED
+    return [[name, _value(found[key]) if key in found else _facts(found),
+             *(_ratio(results, name.replace("peer-", "") + aid, name, key) for aid in ("", "-xla"))]
+            for name, found in _found(results, "peer")]
 
 
 def _speed(found: Dict[str, Any]) -> List[str]:
-    if "sequences_per_second" not in found:
+    if SPEED not in found:
         return [_facts(found), *[""] * (len(_COLUMNS) - 1)]
     return [_value(found.get(column)) for column in _COLUMNS]
 
@@ -114,8 +83,6 @@ def _value(value: Any) -> str:
     return str(value).replace("|", "\\|")
 
 
-def _table(title: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> List[str]:
-    if not rows:
-        return []
-    lines = [f"## {title}\n", "| " + " | ".join(names) + " |", "|" + " --- |" * len(names)]
-    return [*lines, *["| " + " | ".join(row) + " |" for row in rows], ""]
+def _table(title: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [names, ["---"] * len(names), *rows]
+    return f"## {title}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)

@@ -2,18 +2,20 @@
 
   python -m engine.cli.worker_main LOCAL_INDEX PROCESSES COMMAND...
 
-It takes the worker's share of the machine's cards. Each byte on standard input is the number of a
+It takes the worker's share of the machine's cards and the cores beside them. Each byte on standard input is the number of a
 signal for the worker. EOF on standard input means that the launcher or its connection died: the
 worker is killed, so that no orphan trains on beside its replacement.
 """
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
-from typing import List, MutableMapping
+from typing import List, MutableMapping, Set
 
+from engine import log
 from engine.cli import command
 from engine.errors import UserError
 
@@ -28,6 +30,8 @@ def main(arguments: List[str]) -> int:
         take_cards(os.environ, int(index), int(processes))
     except UserError as error:
         command.exit_with(error)
+    if int(processes) > 1 and os.environ.get(_CARDS):
+        pin(os.environ[_CARDS])
     worker = subprocess.Popen([sys.executable, *words], stdin=subprocess.DEVNULL)
     threading.Thread(target=_pass_signals, args=(worker,), daemon=True).start()
     return status_of(worker.wait())
@@ -58,6 +62,28 @@ def take_cards(environment: MutableMapping[str, str], index: int, processes: int
     environment[_CARDS] = ",".join(visible[index * share:(index + 1) * share])
 
 
+def pin(cards: str, pci_devices: str = "/sys/bus/pci/devices") -> None:
+    """Pins this process, and so its worker, to the cores beside its cards, if the machine names them.
+
+    Args:
+        cards: as in CUDA_VISIBLE_DEVICES.
+        pci_devices: the kernel's folder of PCI devices.
+    """
+    cores: Set[int] = set()
+    for bus_id in _nvidia_smi(f"--id={cards}", "--query-gpu=pci.bus_id", "--format=csv,noheader"):
+        path = os.path.join(pci_devices, bus_id[-12:].lower(), "local_cpulist")  # the domain has 4 digits
+        if not os.path.exists(path):
+            return
+        with open(path) as file:
+            for first, last in re.findall(r"(\d+)(?:-(\d+))?", file.read()):
+                cores.update(range(int(first), int(last or first) + 1))
+    allowed = os.sched_getaffinity(0)
+    if cores & allowed and not allowed <= cores:
+        os.sched_setaffinity(0, cores & allowed)
+        log.info(f"The worker of the GPUs {cards} runs on the {len(cores & allowed)} cores beside them, "
+                 f"of {len(allowed)}")
+
+
 def status_of(code: int) -> int:
     """A shell's exit status for the return code of a `Popen`."""
     return code if code >= 0 else 128 - code
@@ -80,13 +106,17 @@ def _visible_cards(environment: MutableMapping[str, str]) -> List[str]:
     if value is not None:
         names = [name.strip() for name in value.split(",") if name.strip()]
         return [] if names and names[0].startswith("-") else names
+    cards = [line for line in _nvidia_smi("-L") if line.startswith("GPU ")]
+    return [str(number) for number in range(len(cards))]
+
+
+def _nvidia_smi(*arguments: str) -> List[str]:
+    """The lines that nvidia-smi prints; none if it is missing."""
     try:
-        answer = subprocess.run(["nvidia-smi", "-L"], stdout=subprocess.PIPE,
-                                stderr=subprocess.DEVNULL, universal_newlines=True)
+        return subprocess.run(["nvidia-smi", *arguments], stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL, universal_newlines=True).stdout.splitlines()
     except OSError:
         return []
-    cards = [line for line in answer.stdout.splitlines() if line.startswith("GPU ")]
-    return [str(number) for number in range(len(cards))]
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """Each of a machine's processes takes its share of the cards that CUDA_VISIBLE_DEVICES shows."""
 
+import os
+
 import pytest
 
 from engine.errors import UserError
@@ -19,7 +21,7 @@ def taken(visible, processes):
 def four_cards(tmp_path, monkeypatch):
     """A machine whose nvidia-smi tells of four cards, one of them in two parts."""
     path = tmp_path / "nvidia-smi"
-    path.write_text("#!/bin/sh\nfor i in 0 1 2 3; do echo \"GPU $i: A100 (UUID: GPU-$i)\"; done\n"
+    path.write_text("#!/bin/sh\ncase $1 in --id=*) echo 00000000:3B:00.0; exit;; esac\nfor i in 0 1 2 3; do echo \"GPU $i: A100 (UUID: GPU-$i)\"; done\n"
                     "echo '  MIG 1g.5gb Device 0: (UUID: MIG-7)'\n")
     path.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
@@ -46,3 +48,15 @@ def test_a_machine_without_cards_stays_as_it_is(tmp_path, monkeypatch):
 def test_cards_that_cannot_be_shared_out_evenly_are_refused(four_cards):
     with pytest.raises(UserError, match=r"4 cards \(0,1,2,3\) cannot be shared out evenly among 3"):
         taken(None, 3)
+
+
+@pytest.mark.parametrize("beside, cores", [("1", {1}), ("0-1,4", {0, 1}), ("4-7", {0, 1}), (None, {0, 1})])
+def test_a_worker_runs_on_the_cores_beside_its_cards(four_cards, tmp_path, beside, cores, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
+    pinned = [{0, 1}]
+    monkeypatch.setattr(os, "sched_setaffinity", lambda process, cores: pinned.append(cores))
+    if beside is not None:
+        (tmp_path / "0000:3b:00.0").mkdir()
+        (tmp_path / "0000:3b:00.0" / "local_cpulist").write_text(f"{beside}\n")
+    worker_main.pin("1", str(tmp_path))
+    assert pinned[-1] == cores
