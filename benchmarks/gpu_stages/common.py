@@ -19,7 +19,7 @@ from engine.data.batches import Features, Source
 from engine.devices import devices
 from engine.devices.devices import Devices
 from engine.devices.precision import FLOAT32
-from engine.model import INFERENCE, Forward
+from engine.model import INFERENCE, Forward, Training
 from engine.training import loop
 from engine.training.settings import (
     EvaluationSettings, RunSettings, StepSchedule, TrainingSettings)
@@ -112,8 +112,8 @@ def train(cell: Cell, batch_size: int, forward: Forward, source: Source, on: Dev
     how = TrainingSettings(
         train_batch_size=batch_size, seed=7, precision=cell.precision, xla=cell.xla)
     settings = RunSettings(how, EvaluationSettings(), StepSchedule(num_steps, 0), start, output_dir, "")
-    loop.train(loop.Run({}, settings, on, len(source.lengths), forward, lambda: source),
-               more_hooks=hooks)
+    loop.train(loop.Run({}, settings, on, Training(
+        len(source.lengths), "", forward, lambda: source)), more_hooks=hooks)
 
 
 @contextlib.contextmanager
