@@ -5,6 +5,7 @@ FROM python:3.11-slim-bookworm
 ARG DEVICE=gpu
 WORKDIR /app
 COPY requirements.txt ./
+COPY encoder/requirements.txt encoder/
 COPY serving/requirements.txt serving/
 RUN pip install --no-cache-dir -r requirements.txt -r serving/requirements.txt \
     && if [ "$DEVICE" = gpu ]; then pip install --no-cache-dir "tensorflow[and-cuda]==2.15.1"; fi

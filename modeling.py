@@ -135,9 +135,6 @@ class Computation(NamedTuple):
     # function. This is for programs that read the graph and may not know functions. Inlined
     # layers are not compiled. Layers with a caller's own activation are always inlined.
     inlined: bool = False
-    # Divide a layer's heads and its intermediate units among so many chains of operations, which a
-    # CPU's threads compute at the same time, where they can be divided. Only without dropout.
-    num_chains: int = 1
     # The operations run on cards, which wait for memory more than CPUs do.
     on_cards: bool = False
 
@@ -585,65 +582,24 @@ def _encoder_layer(weights: LayerWeights, settings: LayerSettings, states: tf.Te
     def dense(x: tf.Tensor, projection: DenseWeights, activation: Activation = None) -> tf.Tensor:
         return _dense(x, DenseWeights(*map(narrow, projection)), activation)
 
-    num_chains = _num_chains(settings)
-
     def heads(x: tf.Tensor, projection: DenseWeights, length: Dimension) -> tf.Tensor:
-        return _split_heads(dense(x, projection), batch_size, length,
-                            settings.num_attention_heads // num_chains)
+        return _split_heads(dense(x, projection), batch_size, length, settings.num_attention_heads)
 
     residual = reshape_to_matrix(asking)
     attending = narrow(residual)
     attended = attending if queries is None else narrow(reshape_to_matrix(states))
-    attention, scores = [], []
-    for chain in _chains(weights, num_chains):
-        context, *own_scores = _attend(
-            heads(attending, chain.query, from_length),
-            heads(attended, chain.key, to_length),
-            heads(attended, chain.value, to_length), mask_bias,
-            settings.attention_probs_dropout_prob, seeds[0], settings.gives_scores, computation)
-        attention.append(dense(_join_heads(context, batch_size, from_length),
-                               chain.attention_output))
-        scores += own_scores
-    attention = hidden_dropout(_sum(attention), dropout_seed=seeds[1])
+    context, *scores = _attend(
+        heads(attending, weights.query, from_length), heads(attended, weights.key, to_length),
+        heads(attended, weights.value, to_length), mask_bias, settings.attention_probs_dropout_prob,
+        seeds[0], settings.gives_scores, computation)
+    attention = dense(_join_heads(context, batch_size, from_length), weights.attention_output)
+    attention = hidden_dropout(attention, dropout_seed=seeds[1])
     attention = _add_and_normalize(attention, residual, weights.attention_norm, computation)
     narrowed = narrow(attention)
-    output = _sum([dense(dense(narrowed, chain.intermediate, activation), chain.output)
-                   for chain in _chains(weights, num_chains)])
+    output = dense(dense(narrowed, weights.intermediate, activation), weights.output)
     output = hidden_dropout(output, dropout_seed=seeds[2])
     output = _add_and_normalize(output, attention, weights.output_norm, computation)
     return [_reshape(output, shape, [-1, shape[-1]]), *scores]
-
-
-def _num_chains(settings: LayerSettings) -> int:
-    """As many as the computation asks for, or 1 if heads and units cannot be divided."""
-    count = settings.computation.num_chains
-    divides = settings.num_attention_heads % count == 0 and not settings.gives_scores
-    return count if divides and settings.attention_probs_dropout_prob in (None, 0.0) else 1
-
-
-def _chains(weights: LayerWeights, count: int) -> List[LayerWeights]:
-    """The weights of a layer's chains, whose outputs are summed."""
-    if count == 1:
-        return [weights]
-
-    def columns(dense: DenseWeights) -> List[DenseWeights]:
-        return [DenseWeights(*some) for some in zip(
-            tf.split(dense.kernel, count, axis=1), tf.split(dense.bias, count))]
-
-    def rows(dense: DenseWeights) -> List[DenseWeights]:
-        biases = [dense.bias] + [tf.zeros_like(dense.bias)] * (count - 1)
-        return [DenseWeights(*some) for some in zip(tf.split(dense.kernel, count, axis=0), biases)]
-
-    divided = [divide(dense) for divide, dense in (
-        (columns, weights.query), (columns, weights.key), (columns, weights.value),
-        (rows, weights.attention_output), (columns, weights.intermediate), (rows, weights.output))]
-    return [weights._replace(query=query, key=key, value=value, attention_output=attention_output,
-                             intermediate=intermediate, output=output)
-            for query, key, value, attention_output, intermediate, output in zip(*divided)]
-
-
-def _sum(parts: List[tf.Tensor]) -> tf.Tensor:
-    return parts[0] if len(parts) == 1 else tf.add_n(parts)
 
 
 def _recomputed_layer(weights: LayerWeights, settings: LayerSettings, states: tf.Tensor,

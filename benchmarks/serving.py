@@ -29,7 +29,7 @@ from encoder import label_config, model_files, vocabulary
 from engine.checkpoints import checkpoints
 from engine.disk import files
 
-OURS, ONNX, PIPELINE = NAMES = "ours", "onnxruntime", "pipeline"
+OURS, TENSORFLOW, PIPELINE = NAMES = "ours", "ours, by TensorFlow", "pipeline"
 LAYERS = {"MiniLM": 6, "two-layer student": 2}
 CLIENTS = (1, 8, 64)
 LONGEST = 128
@@ -69,7 +69,7 @@ def services(folder: str, converted: str, peer_python: str) -> Iterator[Dict[str
     flags = ["--num_gpus=0", f"--model={folder}"]
     commands = {
         OURS: [sys.executable, "-m", "serving.run", *flags],
-        ONNX: [sys.executable, "-m", "serving.run", "--engine=onnxruntime", *flags],
+        TENSORFLOW: [sys.executable, "-m", "serving.run", "--engine=tensorflow", *flags],
         PIPELINE: [peer_python, "-m", "benchmarks.peers.huggingface_serving", f"--model_dir={converted}"]}
     with contextlib.ExitStack() as stack:
         for name, command in commands.items():

@@ -45,7 +45,19 @@ class PredictionSettings:
 def mode_on(devices: Devices) -> Mode:
     """How a model infers on these devices."""
     return INFERENCE._replace(computation=modeling.Computation(
-        dtype=devices.dtype, on_cards=devices.kind == "GPU"))
+        dtype=devices.dtype, cast=_cast_when_restored, on_cards=devices.kind == "GPU"))
+
+
+def load_weights(session: tf.Session, saver: tf.train.Saver, checkpoint: checkpoints.Checkpoint) -> None:
+    """Reads the variables of a graph whose model infers as `mode_on` says.
+
+    Raises:
+        UserError: the checkpoint lacks some.
+    """
+    checkpoints.check_matches(checkpoint, session.graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES))
+    with checkpoint_files.reading(checkpoint.path):
+        saver.restore(session, checkpoint.path)
+    session.run(session.graph.get_collection(_CASTS))
 
 
 class Predictor:
@@ -99,10 +111,7 @@ class Predictor:
         if not self._session:
             self._build(source)
         if self._restored is not self.checkpoint:
-            checkpoints.check_matches(self.checkpoint, self._variables)
-            with checkpoint_files.reading(self.checkpoint.path):
-                self._saver.restore(self._session, self.checkpoint.path)
-            self._session.run(self._casts)
+            load_weights(self._session, self._saver, self.checkpoint)
             self._restored = self.checkpoint
         self._feed.source = source
         self._feed.batches = plan = inference_plan(
@@ -132,9 +141,7 @@ class Predictor:
             self._start_feed = iterator.initializer
             step, features_of_replicas = iterator.get_next()
             self._fetches = step, _predictions(self._forward, features_of_replicas, self._devices)
-            self._variables = tf.global_variables()
-            self._saver = tf.train.Saver(self._variables)
-            self._casts = tf.get_collection(_CASTS)
+            self._saver = tf.train.Saver()
         self._session = tf.Session(graph=graph, config=self._devices.session_config)
 
     def _tokens_per_replica(self, per_replica_batch_size: Optional[int],
@@ -148,7 +155,6 @@ class Predictor:
 def _predictions(forward: Forward, features_of_replicas, devices: Devices):
     """A list with the predictions of each replica."""
     strategy, mode = devices.strategy(), mode_on(devices)
-    mode = mode._replace(computation=mode.computation._replace(cast=_cast_when_restored))
 
     def predict() -> Dict[str, tf.Tensor]:
         context = tf.distribute.get_replica_context()

@@ -17,9 +17,9 @@ from engine.settings import setting
 from runs import export, kinds
 from runs.capability import AnyResult, Encoded
 from runs.rows import UNREAD, Example
+from serving import session
 from serving.batcher import (  # noqa: F401 (what `answer` takes and raises)
     Batcher, Closing, Deadline, Late, Overloaded)
-from serving.session import ENGINES
 
 _WARM_LENGTHS = (8, 16, 32, 64, 128, 256, 512)
 
@@ -37,8 +37,8 @@ class BatchSettings:
 
 def define_flags(values: flags.FlagValues) -> None:
     """Defines the flags of the engine, batches, devices and precision."""
-    flags.DEFINE_enum("engine", "tensorflow", list(ENGINES), "What computes: onnxruntime answers a single short "
-                      "text of a small model sooner, on the CPU; it needs encoder/requirements.txt.",
+    flags.DEFINE_enum("engine", None, session.ENGINES, "What computes. Default: onnxruntime on a CPU, where "
+                      "it is installed and can compute the model; TensorFlow for the rest, and on cards.",
                       flag_values=values)
     settings.define_flags(values, BatchSettings)
     device_flags.define(values)
@@ -84,15 +84,15 @@ class ServedModel:
         # The index holds a checksum of every tensor.
         self.sha = version or files.hash_of_file(f"{trained.checkpoint.path}.index")[:12]
         example = self.features(1, self._sample.padded_length(np.array([0])))
-        self._sessions = [
-            ENGINES[values.engine](self.reader.forward, trained.checkpoint, example, devices, device)
-            for device in devices.names]
+        self._sessions = session.open_sessions(values.engine, session.Served(
+            self.reader.forward, trained, example, devices))
         self._nothing = {name: rows[:0] for name, rows in self._sessions[0].run(example).items()}
         asked = settings.from_flags(values, BatchSettings)
         self.max_batch_tokens = asked.max_batch_tokens or (
             devices.max_step_tokens or inference.GPU_STEP_TOKENS)
         self._warm_up()
-        runs = [session.run for session in self._sessions for _ in range(devices.concurrent_steps)]
+        num_runs = len(devices.names) * devices.concurrent_steps
+        runs = [each.run for each in self._sessions] * (num_runs // len(self._sessions))
         self.batcher = Batcher(runs, self.max_batch_tokens, asked.max_queued_tokens)
 
     def features(self, size: int, length: int) -> Features:
@@ -128,15 +128,15 @@ class ServedModel:
     def close(self) -> None:
         """Answers what waits, refuses the rest, and frees the memory."""
         self.batcher.close()
-        for session in self._sessions:
-            session.close()
+        for each in self._sessions:
+            each.close()
 
     def _warm_up(self) -> None:
         lengths = {min(length, self.max_seq_length) for length in _WARM_LENGTHS}
-        for session in self._sessions:
+        for each in self._sessions:
             for length in sorted(lengths):
-                session.run(self.features(1, length))
-                session.run(self.features(max(1, self.max_batch_tokens // length), length))
+                each.run(self.features(1, length))
+                each.run(self.features(max(1, self.max_batch_tokens // length), length))
 
 
 def open_newest(name: str, folder: str, values: flags.FlagValues, devices: Devices) -> ServedModel:

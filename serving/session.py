@@ -1,55 +1,57 @@
-"""A trained model as one frozen graph, computed by TensorFlow or onnxruntime: features → predictions."""
+"""A served model on one device, computed by TensorFlow or onnxruntime: features → predictions."""
 
+import contextlib
+import glob
+import hashlib
 import os
 import tempfile
-from typing import Any, Dict, List, Tuple, Type, Union
+import threading
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
 
-import numpy as np
 import tensorflow.compat.v1 as tf
 from tensorflow.core.protobuf.config_pb2 import CallableOptions
 
-from engine import folding, inference
-from engine.checkpoints import checkpoints, onnx_file
-from engine.checkpoints.checkpoints import Checkpoint
+from encoder import label_config, model_files
+from encoder.model_files import ModelFiles
+from engine import inference, log
+from engine.checkpoints import onnx_file
 from engine.data.batches import Features
 from engine.devices.devices import Devices
+from engine.disk import files
 from engine.errors import UserError
 from engine.model import Forward
+from engine.version import VERSION
 
-# More were not tried. On two cores of an AMD EPYC with TensorFlow 2.15, the fastest of 40 steps of a
-# text of 16, 32 and 128 tokens of MiniLM took 4.4, 6.3 and 19 ms in two chains, with one thread for
-# each operation, and 6.1, 10 and 34 ms in one chain. Before constants were folded, one chain with two
-# threads for each operation took 8.7, 15 and 34 ms.
-_MOST_CHAINS = 2
+TENSORFLOW, ONNXRUNTIME = ENGINES = ("tensorflow", "onnxruntime")
+_FILE = "serving-{}.onnx"  # in the model's folder
 
 
-class FrozenSession:
-    """A model with its weights as constants of the graph.
+class Served(NamedTuple):
+    """A model that is served."""
+    forward: Forward
+    files: ModelFiles
+    example: Features  # features of a batch, which give the inputs' names, types and ranks
+    devices: Devices
 
-    The graph is built here and never changes; any number of threads may call `run`.
+
+class TensorFlowSession:
+    """A model in a session of TensorFlow; any number of threads may call `run`.
 
     Args:
-        forward: the model.
-        checkpoint: its weights.
-        example: features of a batch, which give the inputs' names, types and ranks.
-        devices: the session's configuration and the precision.
-        device: the logical device to run on, one of `devices.names`.
+        device: the logical device to run on, one of `model.devices.names`.
 
     Raises:
         UserError: the checkpoint lacks a variable of the model.
     """
 
-    def __init__(self, forward: Forward, checkpoint: Checkpoint, example: Features,
-                 devices: Devices, device: str):
-        self._is_checked = devices.dtype == tf.float16
-        num_chains = min(devices.concurrent_steps, _MOST_CHAINS) if devices.kind == "CPU" else 1
-        self._names, feeds, fetches = _frozen(
-            forward, checkpoint, example, devices, device, num_chains)
-        self._session = tf.Session(graph=feeds[0].graph, config=devices.session_config)
-        self._fetched = sorted(fetches)
+    def __init__(self, model: Served, device: str):
+        self._is_checked = model.devices.dtype == tf.float16
+        self._session, inputs, predictions = _restored(model, device)
+        self._names, self._fetched = sorted(inputs), sorted(predictions)
         # With feeds, `make_callable` is `Session.run`, which takes 0.4 ms of a processor; this takes 0.06.
         self._call = self._session._make_callable_from_options(CallableOptions(
-            feed=[feed.name for feed in feeds], fetch=[fetches[name].name for name in self._fetched]))
+            feed=[inputs[name].name for name in self._names],
+            fetch=[predictions[name].name for name in self._fetched]))
 
     def run(self, features: Features) -> Features:
         """The predictions for a batch of b examples, each [b, ...].
@@ -68,73 +70,122 @@ class FrozenSession:
 
 
 class OnnxSession:
-    """A `FrozenSession` that onnxruntime computes, on all cores of the CPU and in float32.
+    """A `TensorFlowSession` that onnxruntime computes, on all cores of the CPU and in float32.
 
     Raises also:
         UserError: onnxruntime is missing, or cannot compute the model; another device or precision
             is asked for.
     """
 
-    def __init__(self, forward: Forward, checkpoint: Checkpoint, example: Features,
-                 devices: Devices, device: str):
-        if devices.kind != "CPU" or devices.dtype != tf.float32:
-            raise UserError("--engine=onnxruntime computes on the CPU in float32: give --num_gpus=0, and "
-                            "leave --precision out")
+    def __init__(self, model: Served):
+        if model.devices.kind != "CPU" or model.devices.dtype != tf.float32:
+            raise UserError("onnxruntime computes on the CPU in float32: give --num_gpus=0, and leave "
+                            "--precision out")
         try:
             import onnxruntime
         except ImportError as error:
-            raise UserError(f"--engine=onnxruntime needs onnxruntime ({error}): pip install -r "
-                            "encoder/requirements.txt") from error
-        names, feeds, fetches = _frozen(forward, checkpoint, example, devices, device, num_chains=1)
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "model.onnx")
-            onnx_file.convert(path, feeds[0].graph.as_graph_def(),
-                              {feed.name: name for name, feed in zip(names, feeds)},
-                              {tensor.name: tensor.name for tensor in fetches.values()})
-            try:
-                self._session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-            except Exception as error:  # its classes have no common base
-                raise UserError(f"--engine=onnxruntime: onnxruntime {onnxruntime.__version__} cannot compute "
-                                f"this model: {error}; leave the flag out") from error
-        self._names = [tensor.name for tensor in self._session.get_inputs()]  # that it depends on
-        self._fetches = {name: tensor.name for name, tensor in fetches.items()}
+            raise UserError(f"onnxruntime is missing ({error}): pip install -r "
+                            "serving/requirements.txt") from error
+        with _converted(model) as path:
+            # Threads that spin between two operations answer a step that is alone sooner, and take the
+            # cores from other steps.
+            self._alone, self._beside = (
+                _open(onnxruntime, path, model.devices, spins) for spins in (True, False))
+        self._names = [tensor.name for tensor in self._alone.get_inputs()]  # that it depends on
+        self._fetched = [tensor.name for tensor in self._alone.get_outputs()]
+        self._lock, self._num_running = threading.Lock(), 0
 
     def run(self, features: Features) -> Features:
         """The predictions for a batch of b examples, each [b, ...]."""
-        return dict(zip(self._fetches, self._session.run(
-            list(self._fetches.values()), {name: features[name] for name in self._names})))
+        with self._lock:
+            session = self._beside if self._num_running else self._alone
+            self._num_running += 1
+        try:
+            return dict(zip(self._fetched, session.run(
+                self._fetched, {name: features[name] for name in self._names})))
+        finally:
+            with self._lock:
+                self._num_running -= 1
 
     def close(self) -> None:
         """Frees the weights."""
-        del self._session
+        del self._alone, self._beside
 
 
-Session = Union[FrozenSession, OnnxSession]
-ENGINES: Dict[str, Type[Session]] = {"tensorflow": FrozenSession, "onnxruntime": OnnxSession}
+Session = Union[TensorFlowSession, OnnxSession]
 
 
-def _frozen(forward: Forward, checkpoint: Checkpoint, example: Features, devices: Devices, device: str,
-            num_chains: int) -> Tuple[List[str], List[tf.Tensor], Any]:
-    """The names of the features, their placeholders, and the predictions in a graph without variables."""
-    names = sorted(example)
-    mode = inference.mode_on(devices)
-    mode = mode._replace(computation=mode.computation._replace(inlined=True, num_chains=num_chains))
-    with tf.Graph().as_default(), tf.device(device):
-        inputs = {name: tf.placeholder(example[name].dtype, [None] * example[name].ndim)
-                  for name in names}
-        weights: Dict[str, np.ndarray] = {}
-        with tf.variable_scope("", custom_getter=_reading(checkpoint, weights)):
-            predictions = forward(inputs, mode).predictions
-    feeds, fetches = folding.folded(
-        [inputs[name] for name in names], predictions, weights, devices.session_config)
-    return names, feeds, fetches
+def open_sessions(engine: Optional[str], model: Served) -> List[Session]:
+    """A session for each device, or one of onnxruntime for all.
+
+    Args:
+        engine: one of ENGINES; None: onnxruntime where it is installed and can compute the model, or
+            else TensorFlow.
+    """
+    if engine == ONNXRUNTIME or not engine and model.devices.kind == "CPU":
+        try:
+            return [OnnxSession(model)]
+        except UserError as error:
+            if engine:
+                raise UserError(f"--engine={engine}: {error}") from error
+            log.info(f"TensorFlow computes: {error}")
+    return [TensorFlowSession(model, device) for device in model.devices.names]
 
 
-def _reading(checkpoint: Checkpoint, weights: Dict[str, np.ndarray]):
-    """A variable getter that returns placeholders, and collects their values in `weights`."""
-    def placeholder(getter, name: str, *args, **kwargs) -> tf.Tensor:
-        checkpoints.check_shape(checkpoint, name, kwargs["shape"])
-        found = tf.placeholder(tf.float32, kwargs["shape"])
-        weights[found.name] = tf.train.load_variable(checkpoint.path, name)
-        return found
-    return placeholder
+def _restored(model: Served, device: str, *, inlined: bool = False
+              ) -> Tuple[tf.Session, Dict[str, tf.Tensor], Dict[str, tf.Tensor]]:
+    """A session with the model's weights, the placeholders of its features, and its predictions."""
+    mode = inference.mode_on(model.devices)
+    mode = mode._replace(computation=mode.computation._replace(inlined=inlined))
+    with tf.Graph().as_default() as graph:
+        with tf.device(device), tf.variable_scope("", use_resource=True):
+            inputs = {name: tf.placeholder(values.dtype, [None] * values.ndim)
+                      for name, values in model.example.items()}
+            predictions = model.forward(inputs, mode).predictions
+        saver = tf.train.Saver()
+    session = tf.Session(graph=graph, config=model.devices.session_config)
+    inference.load_weights(session, saver, model.files.checkpoint)
+    return session, inputs, predictions
+
+
+@contextlib.contextmanager
+def _converted(model: Served) -> Iterator[str]:
+    """The path of the model's ONNX file, which the first start leaves in the model's folder.
+
+    Its name has a hash of all that determines its content. Where the folder cannot be written, each
+    start makes a file of its own.
+    """
+    folder = model.files.folder
+    sources = [f"{model.files.checkpoint.path}.index", *filter(os.path.exists, (
+        os.path.join(folder, name) for name in (model_files.CONFIG, label_config.FILE)))]
+    key = hashlib.sha256(" ".join([VERSION, *map(files.hash_of_file, sources)]).encode("ascii"))
+    name = _FILE.format(key.hexdigest()[:16])
+    with tempfile.TemporaryDirectory() as temporary:
+        path = os.path.join(folder, name)
+        if not os.path.exists(path):
+            if not os.access(folder, os.W_OK):
+                log.warn(f"{folder} cannot be written: each start converts the model to ONNX again")
+                folder, path = temporary, os.path.join(temporary, name)
+            log.info(f"Converting the model to ONNX: {path}")
+            session, inputs, predictions = _restored(model, "/cpu:0", inlined=True)
+            with session, files.atomic_path(path) as draft:
+                graph = onnx_file.frozen(session, [tensor.name for tensor in predictions.values()])
+                used = {node.name for node in graph.node}
+                onnx_file.convert(
+                    draft, graph,
+                    {tensor.name: name for name, tensor in inputs.items() if tensor.op.name in used},
+                    {tensor.name: name for name, tensor in predictions.items()})
+            for other in glob.glob(os.path.join(glob.escape(folder), _FILE.format("*"))):
+                if other != path:  # of an earlier checkpoint
+                    os.remove(other)
+        yield path
+
+
+def _open(onnxruntime: Any, path: str, devices: Devices, spins: bool) -> Any:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = len(devices.names) * devices.concurrent_steps
+    options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spins)))
+    try:
+        return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # its classes have no common base
+        raise UserError(f"onnxruntime {onnxruntime.__version__} cannot compute {path}: {error}") from error

@@ -1,6 +1,6 @@
 """Models as ONNX files, which onnxruntime and other programs without TensorFlow read."""
 
-from typing import Dict, Tuple
+from typing import Dict, Sequence, Tuple
 
 import tensorflow.compat.v1 as tf
 
@@ -24,15 +24,15 @@ def write(path: str, export_dir: str) -> None:
         UserError: tf2onnx is not installed, or the export is damaged.
     """
     try:
-        frozen, inputs, outputs = _frozen(export_dir)
+        graph, inputs, outputs = _loaded(export_dir)
     except (OSError, KeyError, ValueError, tf.errors.OpError) as error:
         raise UserError(f"the export {export_dir} cannot be read: {log.brief(error)}; write it "
                         "again with --do_export") from error
     with files.atomic_path(path) as temporary:
-        convert(temporary, frozen, inputs, outputs)
+        convert(temporary, graph, inputs, outputs)
 
 
-def convert(path: str, frozen: tf.GraphDef, inputs: Dict[str, str], outputs: Dict[str, str]) -> None:
+def convert(path: str, graph: tf.GraphDef, inputs: Dict[str, str], outputs: Dict[str, str]) -> None:
     """Writes a graph without variables.
 
     Args:
@@ -46,11 +46,11 @@ def convert(path: str, frozen: tf.GraphDef, inputs: Dict[str, str], outputs: Dic
     except ImportError as error:
         raise UserError(f"ONNX needs tf2onnx ({error}): pip install -r encoder/requirements.txt") from error
     tf2onnx.convert.from_graph_def(
-        frozen, input_names=sorted(inputs), output_names=sorted(outputs), opset=OPSET,
+        graph, input_names=sorted(inputs), output_names=sorted(outputs), opset=OPSET,
         tensors_to_rename={**inputs, **outputs}, output_path=path)
 
 
-def _frozen(export_dir: str) -> Tuple[tf.GraphDef, Dict[str, str], Dict[str, str]]:
+def _loaded(export_dir: str) -> Tuple[tf.GraphDef, Dict[str, str], Dict[str, str]]:
     """The export's graph with constants for variables, and the names of its inputs and outputs.
 
     These are by the names of their tensors in the graph.
@@ -62,6 +62,10 @@ def _frozen(export_dir: str) -> Tuple[tf.GraphDef, Dict[str, str], Dict[str, str
             tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY]
         inputs, outputs = ({entry.name: name for name, entry in entries.items()}
                            for entries in (signature.inputs, signature.outputs))
-        nodes = [name.rsplit(":", 1)[0] for name in outputs]
-        return tf.graph_util.convert_variables_to_constants(
-            session, graph.as_graph_def(), nodes), inputs, outputs
+        return frozen(session, list(outputs)), inputs, outputs
+
+
+def frozen(session: tf.Session, outputs: Sequence[str]) -> tf.GraphDef:
+    """The session's graph with constants for variables, as far as these tensors need it."""
+    return tf.graph_util.convert_variables_to_constants(
+        session, session.graph.as_graph_def(), [name.rsplit(":", 1)[0] for name in outputs])

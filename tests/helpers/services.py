@@ -38,7 +38,7 @@ class Service:
     def __init__(self, models, **flags):
         arguments = [f"--model={name}={folder}" for name, folder in models.items()]
         arguments += [f"--{name}={value}" for name, value in {
-            "num_cpu_replicas": 1, **flags}.items()]
+            "num_cpu_replicas": 1, "engine": "tensorflow", **flags}.items()]
         self.process = processes.start(["-m", "serving.run", "--port=0", *arguments], cwd=ROOT)
         self.lines = []
         for line in self.process.stderr:
@@ -122,7 +122,7 @@ def wait_until(condition):
 
 def toy_models(folder, tiny_model):
     """Name → folder of a model of each kind."""
-    found = {name: os.path.join(RELEASE, name) for name in (
+    found = {name: shutil.copytree(os.path.join(RELEASE, name), str(folder / name)) for name in (
         "classifier", "tagger", "reader", "scorer")}
     labels = dict(label_separator="", takes_pairs=False)
     described = {

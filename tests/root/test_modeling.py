@@ -23,21 +23,6 @@ def test_outputs_are_those_of_the_papers_formulas(activation):
     assert_close(actual, reference_bert(values, config, **features))
 
 
-@pytest.mark.parametrize("inlined", [False, True])
-@pytest.mark.parametrize("num_chains", [2, 3])
-def test_a_layer_in_chains_is_the_same_layer_and_takes_gradients(num_chains, inlined):
-    config = tiny_config(hidden_size=36, num_attention_heads=6, intermediate_size=30)
-    features, values = random_features(), values_for(config)
-    whole, in_chains = (
-        evaluate(modeling.BertModel, config, features, values=values, gradients=True,
-                 computation=modeling.Computation(num_chains=count, inlined=inlined))
-        for count in (1, num_chains))
-    assert_close(in_chains, whole)
-    assert_close({name: in_chains[name] for name in ("sequence", "pooled")},
-                 {name: reference_bert(values, config, **features)[name]
-                  for name in ("sequence", "pooled")})
-
-
 @pytest.mark.parametrize("length, known_shape", [(1, False), (24, True), (24, False)])
 def test_any_length_up_to_the_limit_works_known_early_or_late(length, known_shape):
     config, features = tiny_config(), random_features(2, length)

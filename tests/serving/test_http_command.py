@@ -119,7 +119,7 @@ def test_a_port_that_another_service_takes_while_the_models_are_opened_is_one_li
 
         monkeypatch.setattr(run.model, "ServedModel", open_slowly)
         with ends_with_error(capsys, f"--port={port}", "in use"):
-            run_here(dict(model=CLASSIFIER, port=port, num_cpu_replicas=1), run)
+            run_here(dict(model=CLASSIFIER, port=port, num_cpu_replicas=1, engine="tensorflow"), run)
 
 
 def test_models_without_a_name_are_called_as_their_folder(tmp_path):

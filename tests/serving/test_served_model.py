@@ -1,12 +1,15 @@
 """A served model of each kind, asked by many callers at a time, beside `TextPredictor`."""
 
+import os
+import shutil
 import threading
 
 import numpy as np
 import pytest
 from absl import flags
 
-from conftest import on_tensorflow_2, sentences
+from conftest import checkpoint_values, on_tensorflow_2, sentences
+from engine.checkpoints import checkpoints
 from engine.cli import device_flags
 from engine.errors import UserError
 from runs import kinds
@@ -22,7 +25,8 @@ SECONDS = 60.0
 def values_of(**options):
     values = flags.FlagValues()
     model.define_flags(values)
-    values(["", *(f"--{name}={value}" for name, value in {"num_cpu_replicas": 1, **options}.items())])
+    options = {"num_cpu_replicas": 1, "engine": "tensorflow", **options}
+    values(["", *(f"--{name}={value}" for name, value in options.items() if value is not None)])
     return values
 
 
@@ -71,13 +75,13 @@ def toys(tiny_model, tmp_path_factory):
     return toy_models(tmp_path_factory.mktemp("toys"), tiny_model)
 
 
-@pytest.mark.parametrize("engine", list(session.ENGINES))
+@pytest.mark.parametrize("engine", session.ENGINES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_answers_many_callers_as_the_predictor_does(toys, kind, engine):
     if engine == "onnxruntime":
         onnxruntime = pytest.importorskip("onnxruntime")
         if kind == "tagger" and onnxruntime.__version__.startswith("1.10."):
-            with pytest.raises(UserError, match="cannot compute this model"):
+            with pytest.raises(UserError, match="--engine=onnxruntime: onnxruntime .* cannot compute"):
                 serve(toys[kind], engine=engine)
             return
     served, predictor = serve(toys[kind], engine=engine), TextPredictor(toys[kind], num_cpu_replicas=1)
@@ -91,9 +95,31 @@ def test_each_kind_answers_many_callers_as_the_predictor_does(toys, kind, engine
 
 
 @on_tensorflow_2
-def test_onnxruntime_computes_in_float32_alone(toys):
-    with pytest.raises(UserError, match="leave --precision out"):
-        serve(toys["classifier"], engine="onnxruntime", precision="bfloat16")
+def test_onnxruntime_computes_by_default_in_float32_from_a_file_that_the_first_start_makes(
+        toys, tmp_path, capfd):
+    pytest.importorskip("onnxruntime")
+    shutil.copytree(toys["classifier"], str(tmp_path / "model"))
+
+    def open_and_close(**options):
+        for path in (tmp_path / "model").glob("serving-*.onnx"):
+            os.utime(str(path), (0, 0))
+        served = serve(tmp_path / "model", **{"engine": None, **options})
+        served.close()
+        made, = (tmp_path / "model").glob("serving-*.onnx")
+        return made, os.path.getmtime(str(made)), capfd.readouterr().err
+
+    first, _, said = open_and_close()
+    assert f"Converting the model to ONNX: {first}" in said
+    assert open_and_close() == (first, 0, "")
+    assert "TensorFlow computes: onnxruntime computes on the CPU in float32" in open_and_close(
+        precision="bfloat16")[-1]
+    with pytest.raises(UserError, match="--engine=onnxruntime: .* leave --precision out"):
+        serve(tmp_path / "model", engine="onnxruntime", precision="bfloat16")
+    prefix = checkpoints.open_checkpoint(str(tmp_path / "model")).path
+    checkpoints.write_checkpoint(prefix, {
+        **checkpoint_values(prefix), "output_bias": np.array([0, 9], np.float32)})
+    second, made_at, _ = open_and_close()
+    assert second != first and made_at
 
 
 def test_there_is_a_toy_of_every_kind(toys):
