@@ -2,9 +2,9 @@
 
   python -m engine.cli.worker_main LOCAL_INDEX PROCESSES COMMAND...
 
-It takes the worker's share of the machine's cards and the cores beside them. Each byte on standard input is the number of a
-signal for the worker. EOF on standard input means that the launcher or its connection died: the
-worker is killed, so that no orphan trains on beside its replacement.
+It takes the worker's share of the machine's cards and the cores beside them. Each byte on standard
+input is the number of a signal for the worker. EOF on standard input means that the launcher or its
+connection died: the worker is killed, so that no orphan trains on beside its replacement.
 """
 
 import os
