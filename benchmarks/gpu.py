@@ -37,8 +37,7 @@ from engine.disk import files
 from engine.errors import UserError
 
 SECONDS = 120  # that a stage may take
-# That the first stage of a precision may take, because CUDA compiles TensorFlow's kernels when a card that
-# is newer than they are first uses them; and a stage with XLA.
+# The first stage of a precision, since CUDA compiles TensorFlow's kernels for newer cards; one with XLA.
 COMPILING_SECONDS = 240
 LEAST_SECONDS = 45  # of the call's time, to start a stage
 NARROW = (FLOAT16, BFLOAT16)
@@ -66,7 +65,8 @@ def stages(machine: Machine) -> List[Stage]:
         name = cell.name if run == speed.training else f"{run.__name__}-{cell.name}"
         is_long = cell.xla or all(
             stage.cell.precision != cell.precision for stage in found.values())
-        found.setdefault(name, Stage(name, run, cell, COMPILING_SECONDS if is_long else SECONDS))
+        seconds = COMPILING_SECONDS if is_long else SECONDS
+        found.setdefault(name, Stage(name, run, cell, seconds * (5 if machine.toy else 1)))
     return list(found.values())
 
 
@@ -222,10 +222,9 @@ def find_machine(args) -> Machine:
     if args.toy:
         return Machine(speed.TOY_CARDS, True, args.huggingface_python)
     gpus.check_seen()
-    count = runtime.visible_gpu_count()
-    if not count:
+    if not runtime.visible_gpu_count():
         raise UserError("no card is visible to TensorFlow; --toy rehearses on the CPU")
-    return Machine(count, False, args.huggingface_python)
+    return Machine(runtime.visible_gpu_count(), False, args.huggingface_python)
 
 
 def main() -> None:

@@ -38,7 +38,7 @@ def commit() -> str:
     """The checked-out commit; "-dirty" where more than the results has been changed since."""
     def git(*arguments: str) -> str:
         return subprocess.run(["git", *arguments], cwd=ROOT, stdout=subprocess.PIPE,
-                              universal_newlines=True).stdout.strip()
+                              stderr=subprocess.DEVNULL, universal_newlines=True).stdout.strip()
 
     if not shutil.which("git"):
         return "unknown"

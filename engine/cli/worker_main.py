@@ -17,6 +17,7 @@ from typing import List, MutableMapping, Set
 
 from engine import log
 from engine.cli import command
+from engine.disk import files
 from engine.errors import UserError
 
 _CARDS = "CUDA_VISIBLE_DEVICES"
@@ -74,9 +75,9 @@ def pin(cards: str, pci_devices: str = "/sys/bus/pci/devices") -> None:
         path = os.path.join(pci_devices, bus_id[-12:].lower(), "local_cpulist")  # the domain has 4 digits
         if not os.path.exists(path):
             return
-        with open(path) as file:
-            for first, last in re.findall(r"(\d+)(?:-(\d+))?", file.read()):
-                cores.update(range(int(first), int(last or first) + 1))
+        ranges = files.read_text(path, "the kernel's list of a card's cores")
+        for first, last in re.findall(r"(\d+)(?:-(\d+))?", ranges):
+            cores.update(range(int(first), int(last or first) + 1))
     allowed = os.sched_getaffinity(0)
     if cores & allowed and not allowed <= cores:
         os.sched_setaffinity(0, cores & allowed)
