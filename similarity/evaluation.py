@@ -8,7 +8,7 @@ import numpy as np
 from runs.capability import Job, Measured, Predict
 from similarity import rows
 from similarity.data import TextSet
-from similarity.nearest import Nearest, Vectors, nearest, nearest_on
+from similarity.nearest import Vectors, nearest
 from similarity.rows import Rows
 
 RECALL_AT = (1, 5, 10)
@@ -36,13 +36,12 @@ class Shown(NamedTuple):
 
 def measure(job: Job, texts: TextSet, predict: Predict) -> Measured:
     """See `Capability.measure`; with --matryoshka each size is measured."""
-    with rows.predicted(texts.source(), predict, job.settings.output_dir) as matrix, \
-            nearest_on(job.devices) as search:
+    with rows.predicted(texts.source(), predict, job.settings.output_dir) as matrix:
         full = matrix.shape[1]
-        results, shown = _measured(texts, Rows(matrix, full), search)
+        results, shown = _measured(texts, Rows(matrix, full))
         for size in job.model.similarity.matryoshka:
             if size != full:
-                of_size, _ = _measured(texts, Rows(matrix, size), search)
+                of_size, _ = _measured(texts, Rows(matrix, size))
                 results.update({f"{name}_of_{size}": value for name, value in of_size.items()})
     return Measured(results, {"num_examples": texts.num_examples, "num_texts": len(texts)},
                     shown=shown)
@@ -58,11 +57,10 @@ def similarities(vectors: Vectors, numbers: np.ndarray) -> np.ndarray:
     return found
 
 
-def _measured(texts: TextSet, vectors: Rows,
-              search: Nearest) -> Tuple[Dict[str, float], Shown]:
+def _measured(texts: TextSet, vectors: Rows) -> Tuple[Dict[str, float], Shown]:
     if texts.file.has_scores:
         return _of_scores(texts, similarities(vectors, texts.numbers)[:, 0])
-    return _of_retrieval(texts, vectors, search)
+    return _of_retrieval(texts, vectors)
 
 
 def _of_scores(texts: TextSet, found: np.ndarray) -> Tuple[Dict[str, float], Shown]:
@@ -73,8 +71,7 @@ def _of_scores(texts: TextSet, found: np.ndarray) -> Tuple[Dict[str, float], Sho
         texts, {"high scores": found[is_similar], "low scores": found[~is_similar]}, worst)
 
 
-def _of_retrieval(texts: TextSet, vectors: Rows,
-                  search: Nearest) -> Tuple[Dict[str, float], Shown]:
+def _of_retrieval(texts: TextSet, vectors: Rows) -> Tuple[Dict[str, float], Shown]:
     """Looks for each anchor's positives among all distinct texts that are no anchors."""
     numbers = texts.numbers
     documents, of_documents = np.unique(numbers[:, 1:], return_inverse=True)
@@ -83,7 +80,7 @@ def _of_retrieval(texts: TextSet, vectors: Rows,
     order = np.argsort(of_queries, kind="stable")
     starts = np.searchsorted(of_queries[order], np.arange(1, len(queries)))
     relevant = [np.unique(some) for some in np.split(positives[order], starts)]
-    retrieval = retrieve(vectors.of(queries), vectors.of(documents), relevant, search)
+    retrieval = retrieve(vectors.of(queries), vectors.of(documents), relevant)
     own = similarities(vectors, numbers[:, :2])[:, 0]
     # Each query's best document that is not relevant, of those that have one.
     asked, rank = np.flatnonzero(~retrieval.hits.all(axis=1)), retrieval.hits.argmin(axis=1)
@@ -181,8 +178,7 @@ class Retrieval(NamedTuple):
                     gains / ideal[np.minimum(self.counts, DEPTH) - 1]))}
 
 
-def retrieve(queries: Vectors, documents: Vectors, relevant: Sequence[np.ndarray],
-             search: Nearest = nearest) -> Retrieval:
+def retrieve(queries: Vectors, documents: Vectors, relevant: Sequence[np.ndarray]) -> Retrieval:
     """Compares queries with all documents, in blocks.
 
     Of documents with the same score the earlier one is ranked first.
@@ -191,8 +187,7 @@ def retrieve(queries: Vectors, documents: Vectors, relevant: Sequence[np.ndarray
         queries: float32 [q, D], of length 1, as the documents are; at least one.
         documents: float32 [m, D].
         relevant: of each query the indices of its relevant documents, each once, at least one.
-        search: compares them.
     """
-    scores, found = search(queries, documents, DEPTH)
+    scores, found = nearest(queries, documents, DEPTH)
     hits = np.stack([np.isin(row, some) for row, some in zip(found, relevant)])
     return Retrieval(scores, found, hits, np.array([len(some) for some in relevant]))

@@ -12,7 +12,7 @@ from engine.errors import UserError
 from engine.progress import Counter, counted
 from similarity.files import Example, TextFile
 from similarity.index import Index, digest_of
-from similarity.nearest import Nearest
+from similarity.nearest import nearest
 from similarity.vectors import Encoder
 
 _CHUNK_PAIRS = 1024
@@ -25,8 +25,8 @@ class Mining(NamedTuple):
     count: int  # of each pair
 
 
-def mine(pairs: TextFile, index: Index, encoder: Encoder, nearest: Nearest, mining: Mining,
-         form: str, file: IO[str]) -> None:
+def mine(pairs: TextFile, index: Index, encoder: Encoder, mining: Mining, form: str,
+         file: IO[str]) -> None:
     """Writes each pair with its negatives, as a file to train from; remembers a hash of each text.
 
     A document is no negative of an anchor that it equals, or whose positive it is in any pair. A
@@ -48,8 +48,7 @@ def mine(pairs: TextFile, index: Index, encoder: Encoder, nearest: Nearest, mini
     with Counter("Mining", unit="pairs", total=num_pairs, contents="texts") as counter:
         for chunk in in_chunks(pairs.examples(), _CHUNK_PAIRS):
             for example, negatives in zip(chunk, _negatives(
-                    chunk, positives, index, encoder, nearest, mining,
-                    lambda num_texts: counter.advance(0, contents=num_texts))):
+                    chunk, positives, index, encoder, mining, lambda num_texts: counter.advance(0, contents=num_texts))):
                 if len(negatives) == mining.count:
                     write([*example.texts[:2], *negatives])
                     num_written += 1
@@ -65,8 +64,8 @@ def mine(pairs: TextFile, index: Index, encoder: Encoder, nearest: Nearest, mini
 
 
 def _negatives(chunk: List[Example], positives: Dict[bytes, Set[bytes]], index: Index,
-               encoder: Encoder, nearest: Nearest, mining: Mining,
-               advance: Callable[[int], None]) -> Iterator[List[str]]:
+               encoder: Encoder, mining: Mining, advance: Callable[[int], None]
+               ) -> Iterator[List[str]]:
     """The negatives of each pair, the most similar first, at most as many as are wanted."""
     anchors = encoder.of_queries([example.texts[0] for example in chunk], advance)
     of_positives = encoder.of_texts([example.texts[1] for example in chunk], advance)

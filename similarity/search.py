@@ -27,7 +27,7 @@ from similarity import index, mining
 from similarity.files import Given, TextFile, open_file
 from similarity.index import Index
 from similarity.mining import Mining
-from similarity.nearest import Nearest, nearest_on
+from similarity.nearest import nearest
 from similarity.vectors import Encoder
 
 USAGE = """Finds the documents that are most similar to queries, with a model that python -m
@@ -110,16 +110,15 @@ def main(values: flags.FlagValues) -> None:
                        [values.documents, values.mine_negatives])
     documents, pairs = _open_files(values)
     batch_size = settings.from_flags(values, PredictionSettings).predict_batch_size
-    with Encoder(trained, devices, values.precision, batch_size, chosen.vector_size) as encoder, \
-            nearest_on(devices) as nearest:
+    with Encoder(trained, devices, values.precision, batch_size, chosen.vector_size) as encoder:
         if documents:
             index.build(folder, documents, encoder)
         found = Index(folder, encoder)
         with files.output(values.output_file) as file:
             if pairs:
-                mining.mine(pairs, found, encoder, nearest, wanted, form, file)
+                mining.mine(pairs, found, encoder, wanted, form, file)
             else:
-                _answer(found, encoder, nearest, chosen.top_k, form, file)
+                _answer(found, encoder, chosen.top_k, form, file)
 
 
 def _mining(values: flags.FlagValues) -> Mining:
@@ -151,8 +150,7 @@ def _open_files(values: flags.FlagValues) -> Tuple[Optional[TextFile], Optional[
     return of_pairs if is_needed else opened, of_pairs
 
 
-def _answer(found: Index, encoder: Encoder, nearest: Nearest, top_k: int, form: str,
-            file: IO[str]) -> None:
+def _answer(found: Index, encoder: Encoder, top_k: int, form: str, file: IO[str]) -> None:
     """Writes the nearest documents of each line of standard input."""
     log.info(f"Searching {len(found.texts):,} documents: standard input has a query a line")
     arriving, write = ArrivingLines(), _writer(found, form, file)

@@ -7,7 +7,7 @@ sessions, Estimator), and has Python's garbage collector run less often.
 import contextlib
 import gc
 import os
-from typing import Iterator, Optional, Sequence, Tuple
+from typing import Optional, Sequence, Tuple
 
 from engine.errors import UserError
 
@@ -96,19 +96,6 @@ def allow_tensor_float_32(allowed: bool) -> bool:
     elif not allowed:
         os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
     return allowed and not is_forbidden
-
-
-@contextlib.contextmanager
-def without_tensor_float_32() -> Iterator[None]:
-    """Forbids the rounding within the context; without effect on NVIDIA's TensorFlow 1.15."""
-    allowed = not IS_TENSORFLOW_1 and tf.config.experimental.tensor_float_32_execution_enabled()
-    if allowed:
-        tf.config.experimental.enable_tensor_float_32_execution(False)
-    try:
-        yield
-    finally:
-        if allowed:
-            tf.config.experimental.enable_tensor_float_32_execution(True)
 
 
 def visible_gpu_count() -> int:

@@ -7,13 +7,10 @@ import pytest
 import scipy.stats
 import sklearn.metrics
 
-import gpu_placement
-from conftest import cpu_devices
 from similarity import nearest
 from similarity.evaluation import pair_measures, retrieve
 from similarity.rows import Rows, shortened
 
-import tensorflow.compat.v1 as tf
 
 
 @pytest.fixture
@@ -103,10 +100,6 @@ def test_the_nearest_are_those_of_the_whole_matrix_in_blocks_of_any_size(k, rand
     monkeypatch.setattr(nearest, "_QUERIES", 5)
     monkeypatch.setattr(nearest, "_DOCUMENTS", 60)
     assert_nearest(nearest.nearest(queries, documents, k), queries, documents, k)
-    # As cards compute them: each replica finds the best of its share of a block.
-    for num_replicas in (1, 3):
-        with nearest.Products(cpu_devices(num_replicas)) as products:
-            assert_nearest(nearest.nearest(queries, documents, k, products), queries, documents, k)
 
 
 def assert_nearest(found, queries, documents, k):
@@ -125,36 +118,6 @@ def test_what_is_not_a_number_comes_last(random):
     np.testing.assert_array_equal(
         indices[:, :5], np.argsort(np.nan_to_num(-queries @ documents.T, nan=9e9), axis=1)[:, :5])
     assert nearest.nearest(queries * np.nan, documents, 7)[1].shape == (3, 7)
-    with nearest.Products(cpu_devices(2)) as products:
-        for some in (queries, queries * np.nan):
-            np.testing.assert_array_equal(nearest.nearest(some, documents, 30, products)[1],
-                                          nearest.nearest(some, documents, 30)[1])
-
-
-@pytest.mark.skipif(not tf.test.is_built_with_cuda(),
-                    reason="this TensorFlow registers no kernels for GPUs")
-def test_nothing_of_the_products_on_cards_is_left_to_the_cpu():
-    cards = cpu_devices(2)._replace(names=("/gpu:0", "/gpu:1"), kind="GPU")
-    with nearest.Products(cards) as products:
-        operations = products._session.graph.get_operations()
-    assert sum(op.type == "MatMul" for op in operations) == 2
-    moved = {place.operation.split("/")[0] for place in gpu_placement.kept_on_cpu(operations)}
-    assert not moved
-
-
-def test_cards_compare_many_queries_and_leave_a_few_to_the_processor(random, monkeypatch):
-    queries, documents = (random.normal(size=(count, 8)).astype(np.float32) for count in (9, 70))
-    compared, best = [], nearest.Products.best
-    monkeypatch.setattr(nearest, "_LEAST_FOR_CARDS", 9)
-    monkeypatch.setattr(nearest.Products, "best", lambda products, *arguments: (
-        compared.append(len(arguments[0])), best(products, *arguments))[1])
-    with nearest.nearest_on(cpu_devices(2)._replace(kind="GPU")) as search:
-        for count in (8, 9):
-            scores, found = search(queries[:count], Rows(documents, 8), 5)
-            expected = nearest.nearest(queries[:count], documents, 5)
-            np.testing.assert_allclose(scores, expected[0], rtol=1e-5)
-            np.testing.assert_array_equal(found, expected[1])
-    assert compared == [9]
 
 
 def test_some_rows_of_a_matrix_are_shortened_as_they_are_read(random):
