@@ -55,7 +55,7 @@ TASKS = {
     "cola": _of_glue("cola", "CoLA", "accuracy", "matthews_correlation"),
     "sst-2": _of_glue("sst-2", "SST-2", "accuracy"),
     "sts-b": _of_glue("sts-b", "STS-B", "pearson", "spearman"),
-    "tagging": Task(f"-m tagging.run {_FILES} --do_eval", 
+    "tagging": Task(f"-m tagging.run {_FILES} --do_eval",
                     f"benchmarks.peers.huggingface_ner {_FILES} --epochs={{epochs}}"),
     "reading": Task(
         "run_squad.py --train_file={train_file} --predict_file={dev_file} --do_predict --doc_stride=96 "

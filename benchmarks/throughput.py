@@ -55,13 +55,12 @@ _CLASSIFIER = f"run_classifier.py --task_name=cola --data_dir={{texts}} {_MODEL}
 _TRAINED = _CLASSIFIER + f"--output_dir={{work}}/trained --num_gpus=0 --num_train_epochs={1.5 / STEPS_OF_SET}"
 _OURS = ("--output_dir={out} --precision={precision} --num_cpu_replicas={replicas} "
          "--train_batch_size={batch} --num_train_epochs={epochs} ")
-_GOOGLE = "-m benchmarks.peers.google_classifier --data_dir={texts} --model={model} --work_dir={out} --measure="
+_GOOGLE = "-m benchmarks.peers.google classifier --data_dir={texts} --model={model} --measure="
 _STUDENT = "--student=2,384,12,1536"
 _PRETRAINING = "--max_seq_length=128 --max_predictions_per_seq=20"
 _BOOKS = "--input_file={data}/pretrain/en_books.txt --vocab_file={data}/vocab/uncased_en/vocab.txt "
 _CREATION = f"-m benchmarks.programs create_data {_BOOKS} --max_seq_length=128 --output_file={{out}}/examples"
-_READING = ("-m benchmarks.peers.google_squad --train_file={work}/squad.json --model={model} --work_dir={out} "
-            "--batch_size=12 --version_2_with_negative --measure=")
+_READING = "-m benchmarks.peers.google squad --train_file={work}/squad.json --model={model} --measure="
 _QUESTIONS = "-m benchmarks.programs one_answer --source={data}/qa_en/squad2_train.json --copy={work}/squad.json"
 _SLOTS = "--texts={data}/glue/SST-2/train.tsv --pool_file={work}/slots/pool.txt --trained={work}/scorer"
 _STARTUP = "--data_dir={data}/glue/CoLA --vocab_file={data}/vocab/uncased_en/vocab.txt "
@@ -93,8 +92,7 @@ COMPARISONS = {
         f"-m pretraining.run {_PRETRAINING} --input_file={{work}}/books --do_train --output_dir={{out}} "
         "--bert_config_file={model}/bert_config.json --num_train_steps=10 --num_warmup_steps=1 "
         "--num_cpu_replicas=1",
-        {"google": "-m benchmarks.peers.google_pretraining --input_file={work}/books "
-                   "--config={model}/bert_config.json --work_dir={out}"},
+        {"google": "-m benchmarks.peers.google pretraining --input_file={work}/books --model={model}"},
         (f"-m pretraining.create_data {_PRETRAINING} {_BOOKS} --output_file={{work}}/books --dupe_factor=1 "
          "--short_seq_prob=0",)),
     "distillation": Comparison(
