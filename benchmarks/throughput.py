@@ -128,7 +128,7 @@ COMPARISONS = {
         ("-m rewriting.create_data --input_file={data}/glue/SST-2/train.tsv --output_dir={work}/slots "
          "--num_negatives=1 --num_eval_negatives=1",
          f"-m rewriting.run --train_file={{work}}/slots/test.jsonl --do_train --num_gpus=0 {_MODEL} {{start}} "
-         "--output_dir={work}/scorer --num_train_epochs=0.01 --max_seq_length=128")),
+         "--output_dir={work}/scorer --num_train_epochs=0.1 --max_seq_length=128")),
     "update": Comparison(
         "The optimizer's update alone, clipping included, BERT-base, updates/s",
         "-m benchmarks.programs update", {"google": "-m benchmarks.programs update --whose=google"}),
