@@ -1,7 +1,7 @@
 """The peers: Google's run_classifier, run_pretraining and run_squad (`bert-tensorflow==1.0.1`), timed.
 
-Their own readers, converters, input_fn, model_fn and TPUEstimator on the CPU, as their `main` puts them
-together. Prints one JSON line.
+Their own readers, converters, input_fn, model_fn and TPUEstimator on the CPU, as their `main` puts
+them together. Prints one JSON line.
 
   python -m benchmarks.peers.google classifier --data_dir=DIR --model=DIR --measure=train|evaluate|prepare
   python -m benchmarks.peers.google squad --train_file=FILE --model=DIR --measure=train|prepare
