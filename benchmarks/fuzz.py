@@ -2,20 +2,20 @@
 
   python -m benchmarks.fuzz --work_dir=DIR --cases=2500
 
-Each case copies the files of a command that succeeds (`benchmarks/fuzzing/toy_scenes.py`), and runs it
-after or under one kind of trouble:
+Each case copies the files of a command that succeeds (`benchmarks/fuzzing/toy_scenes.py`), and runs
+it after or under one kind of trouble:
 
   file    a file that it reads is damaged, its bytes or what it holds by its format
   flag    a flag has another value
-  disk    an operation on the disk fails with ENOSPC or EIO, or the process is killed at it; needs a C
-          compiler
-  signal  it gets SIGKILL, SIGTERM or SIGSTOP after a random time; SIGCONT follows the last a second later
+  disk    an operation on the disk fails with ENOSPC or EIO, or the process is killed at it;
+          needs a C compiler
+  signal  it gets SIGKILL, SIGTERM or SIGSTOP after a random time; SIGCONT follows the last
 
-It must end within 60 seconds and 2 GB of resident memory, and, if it is not killed, succeed or refuse
-with status 2 and one line. After damage it leaves no temporary file; where the damaged file has checksums
-or can be made again, its results are those of the undamaged files. After a fault the same command must
-succeed and leave the files of an undisturbed run, alike in every byte unless two undisturbed runs already
-differ in them.
+It must end within 60 seconds and 2 GB of resident memory, and, if it is not killed, succeed or
+refuse with status 2 and one line. After damage it leaves no temporary file; where the damaged file
+has checksums or can be made again, its results are those of the undamaged files. After a fault the
+same command must succeed and leave the files of an undisturbed run, alike in every byte unless two
+undisturbed runs already differ in them.
 
 A case that has run has a file in DIR; called again, the command goes on with the others. --only=N
 runs case N again and leaves its files in DIR/case. Ends with status 1 if a case did anything else.
@@ -46,13 +46,16 @@ FLAG_VALUES = ("", "-1", "0", "1e30", "nan", "inf", "w1", "/proc/none", "/dev/nu
                "9" * 25, "\udcff", "a,b", "./.", "--")
 DISK_FAULTS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "kill": 0}
 NEED_NO_ROOM = ("open", "remove")
+KILLED = {"kill": (-signal.SIGKILL,), "SIGKILL": (-signal.SIGKILL,),
+          "SIGTERM": (-signal.SIGTERM, 128 + signal.SIGTERM)}  # statuses
 LEAVE_NOTHING = ("ENOSPC", "SIGTERM", "SIGSTOP")  # EIO keeps files from being removed, too
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP)
 OTHER_BEST = "it does not count as the best"  # said of a checkpoint that is damaged
 REFUSED, SAME, SUCCEEDED, WENT_ON = OUTCOMES = (
     "refused", "same results", "other input, succeeded", "went on")
-# Names that differ from process to process, or with the moment of a fault: SIGTERM saves a checkpoint more.
-_OF_PROCESS = re.compile(r"(\.bert-tmp-|_temp_?|\.tempstate|tfevents\.|\.part-)[^/]*|model\.ckpt-\d.*")
+# Names that differ from process to process, or with the moment of a fault: SIGTERM saves.
+_OF_PROCESS = re.compile(
+    r"(\.bert-tmp-|_temp_?|\.tempstate|tfevents\.|\.part-)[^/]*|model\.ckpt-\d.*")
 # Hashes of the files that were read since it could be read itself; which checkpoints are kept.
 _OF_MOMENT = ("hashes.json", "checkpoint")
 
@@ -74,8 +77,9 @@ class Campaign:
 
     def __init__(self, work_dir: str, library: Optional[ctypes.CDLL] = None):
         self._work_dir, self._library = work_dir, library
-        self.scenes = {scene.name: scene for scene in scenes.prepare(os.path.join(work_dir, "scenes"))}
-        self._folder = os.path.join(work_dir, "case")  # always the same name, which is in some of the files
+        self.scenes = {scene.name: scene
+                       for scene in scenes.prepare(os.path.join(work_dir, "scenes"))}
+        self._folder = os.path.join(work_dir, "case")  # a name that is in some of the files
 
     def case(self, number: int, seed: Any) -> Dict[str, Any]:
         """Runs a case, and leaves its files in WORK_DIR/case."""
@@ -91,7 +95,8 @@ class Campaign:
         scene.copy_to(self._folder)
         arguments = scene.arguments(self._folder)
         if kind == FILE:
-            path = generator.choice(paths(os.path.join(self._folder, generator.choice(scene.files))))
+            beginning = os.path.join(self._folder, generator.choice(scene.files))
+            path = generator.choice(paths(beginning))
             name, what = os.path.relpath(path, self._folder), mutations.mutate(path, generator)
         else:
             index, value = generator.randrange(len(arguments)), generator.choice(FLAG_VALUES)
@@ -128,9 +133,11 @@ class Campaign:
             expected, found = self.undisturbed(scene.name).contents, _contents(self._folder)
             outcome = next((f"other {each}" for each in scene.results
                             if found.get(each) != expected[each]), SAME)
-        return _result(scene, kind, f"{name}: {what}", ended.wrong() or self._left() or outcome, ended)
+        outcome = ended.wrong() or self._left() or outcome
+        return _result(scene, kind, f"{name}: {what}", outcome, ended)
 
-    def _faulty_case(self, scene: scenes.Scene, kind: str, generator: random.Random) -> Dict[str, Any]:
+    def _faulty_case(self, scene: scenes.Scene, kind: str, generator: random.Random
+                     ) -> Dict[str, Any]:
         undisturbed = self.undisturbed(scene.name)
         scene.copy_to(self._folder)
         if kind == DISK:
@@ -144,13 +151,13 @@ class Campaign:
             what, fault = f"after {seconds:.1f} s", number.name
             first = self._run(scene, strike=(number, seconds))
         # A command that has not yet loaded its handler ends as any program does after SIGTERM.
-        was_killed = first.status in {"kill": [-signal.SIGKILL], "SIGKILL": [-signal.SIGKILL],
-                                      "SIGTERM": [-signal.SIGTERM, 128 + signal.SIGTERM]}.get(fault, [])
+        was_killed = first.status in KILLED.get(fault, ())
         wrong = "" if was_killed else first.wrong()
         if not wrong:
             again = self._run(scene)
-            wrong = again.wrong() or (f"again: status {again.status}" if again.status else
-                                      self._difference(undisturbed, may_leave=fault not in LEAVE_NOTHING))
+            wrong = again.wrong() or (
+                f"again: status {again.status}" if again.status
+                else self._difference(undisturbed, may_leave=fault not in LEAVE_NOTHING))
             first = first._replace(said=f"{first.said}\n--- again\n{again.said}")
         return _result(scene, kind, f"{what}: {fault}", wrong or WENT_ON, first)
 
@@ -166,7 +173,8 @@ class Campaign:
         left = [name for name in _contents(self._folder) if faulty_disk.TEMPORARY.search(name)]
         return f"left {left[0]}" if left else ""
 
-    def _run(self, scene: scenes.Scene, arguments: Sequence[str] = (), **more: Any) -> commands.Ended:
+    def _run(self, scene: scenes.Scene, arguments: Sequence[str] = (), **more: Any
+             ) -> commands.Ended:
         return commands.run(scene.module, arguments or scene.arguments(self._folder),
                             f"{self._folder}.log", cwd=self._folder, **more)
 
@@ -194,8 +202,9 @@ def _result(scene: scenes.Scene, kind: str, what: str, outcome: str, ended: comm
 
 def paths(beginning: str) -> List[str]:
     """The files whose paths begin so, or that are below such folders."""
-    return sorted(path for top in glob.glob(f"{glob.escape(beginning)}*")
-                  for path in [top, *glob.glob(f"{top}/**", recursive=True)] if os.path.isfile(path))
+    tops = glob.glob(f"{glob.escape(beginning)}*")
+    return sorted(path for top in tops for path in [top, *glob.glob(f"{top}/**", recursive=True)]
+                  if os.path.isfile(path))
 
 
 def _contents(folder: str) -> Dict[str, str]:
@@ -240,10 +249,11 @@ def main() -> None:
         print(number, results[-1], flush=True)
     groups = [(name, [each for each in results if name in (each["scene"], each["kind"])])
               for name in (*KINDS, *campaign.scenes)]
-    report.append("Damage and faults at random", [row(name, group) for name, group in groups if group],
+    rows = [row(name, group) for name, group in groups if group]
+    report.append("Damage and faults at random", rows,
                   command=f"python -m benchmarks.fuzz --cases={args.cases} --seed={args.seed}",
-                  versions={"TensorFlow": report.version_of(sys.executable, "tensorflow"), "cases ran at":
-                            ", ".join(sorted({result["commit"] for result in results}))})
+                  versions={"TensorFlow": report.version_of(sys.executable, "tensorflow"),
+                            "cases ran at": ", ".join({result["commit"] for result in results})})
     sys.exit(any("log" in result for result in results))
 
 

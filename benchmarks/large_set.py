@@ -5,11 +5,11 @@
   python -m benchmarks.large_set pool --size=1000000 ...
 
 pairs: 7.8 million sentence pairs, MNLI's training rows over and over, each time with other words of
-theirs exchanged and a number added, so that no line repeats. They are prepared twice; then stage 1 of
-distillation trains on them, 6 layers to 2, on two replicas. The reproduction of TinyBERT reports 50
-minutes and 2 GB for its augmented data. Needs about 5 GB of disk.
-pretraining_data: the novels until they have so many bytes, one pass. Three times as much disk.
-pool: phrases to rewrite with, the clauses of SST-2 with a number added.
+theirs exchanged and a number added, so that no line repeats. They are prepared twice; then stage 1
+of distillation trains on them, 6 layers to 2, on two replicas. The reproduction of TinyBERT reports
+50 minutes and 2 GB for its augmented data. Needs about 5 GB of disk. pretraining_data: the novels
+until they have so many bytes, one pass. Three times as much disk. pool: phrases to rewrite with,
+the clauses of SST-2 with a number added.
 """
 
 import argparse
@@ -86,12 +86,13 @@ def pairs(args: argparse.Namespace, folder: str) -> Iterator[Row]:
     model, store = args.model, f"--store_dir={folder}/store"
     for what in ("the first time", "the second time"):
         yield run(what, *_PREPARE, f"--model={model}", f"--data_dir={folder}", store)
-    run("a teacher, whose values do not matter", "run_classifier.py", "--task_name=mnli", "--do_train",
-        f"--data_dir={args.data}/glue/MNLI", f"--init_checkpoint={model}", f"--vocab_file={model}/vocab.txt",
-        f"--bert_config_file={model}/bert_config.json", f"--output_dir={folder}/teacher", "--num_gpus=0",
-        "--num_train_epochs=0.005")
-    yield run("50 steps of distillation, stage 1, 2 × 16", "-m", "distillation.run", "--stage=intermediate",
-              "--task_name=mnli", f"--data_dir={folder}", f"--teacher={folder}/teacher", store, "--do_train",
+    run("a teacher, whose values do not matter", "run_classifier.py", "--task_name=mnli",
+        "--do_train", f"--data_dir={args.data}/glue/MNLI", f"--init_checkpoint={model}",
+        f"--vocab_file={model}/vocab.txt", f"--bert_config_file={model}/bert_config.json",
+        f"--output_dir={folder}/teacher", "--num_gpus=0", "--num_train_epochs=0.005")
+    yield run("50 steps of distillation, stage 1, 2 × 16", "-m", "distillation.run",
+              "--stage=intermediate", "--task_name=mnli", f"--data_dir={folder}",
+              f"--teacher={folder}/teacher", store, "--do_train",
               "--student=2,384,12,1536", f"--output_dir={folder}/student", "--num_cpu_replicas=2",
               "--train_batch_size=16", f"--num_train_epochs={50.5 * 32 / args.size}")
 
@@ -100,8 +101,9 @@ def pretraining_data(args: argparse.Namespace, folder: str) -> Iterator[Row]:
     with open(f"{args.data}/pretrain/en_books.txt", encoding="utf-8") as file:
         text = file.read() + "\n\n"
     write_lines(f"{folder}/text.txt", itertools.repeat(text, args.size // len(text) + 1))
-    yield run(f"pretraining data of {args.size / 1e9:g} GB", "-m", "pretraining.create_data", "--dupe_factor=1",
-              f"--input_file={folder}/text.txt", f"--vocab_file={args.data}/vocab/uncased_en/vocab.txt",
+    yield run(f"pretraining data of {args.size / 1e9:g} GB", "-m", "pretraining.create_data",
+              f"--input_file={folder}/text.txt", "--dupe_factor=1",
+              f"--vocab_file={args.data}/vocab/uncased_en/vocab.txt",
               f"--output_file={folder}/examples")
 
 
@@ -110,7 +112,8 @@ def pool(args: argparse.Namespace, folder: str) -> Iterator[Row]:
         f"--output_dir={folder}/slots", "--num_negatives=1", "--num_eval_negatives=1")
     with open(f"{folder}/slots/pool.txt", encoding="utf-8") as file:
         clauses = itertools.cycle(file.read().splitlines())
-    write_lines(f"{folder}/pool.txt", (f"{clause} {number}\n" for number, clause in zip(range(args.size), clauses)))
+    write_lines(f"{folder}/pool.txt", (
+        f"{clause} {number}\n" for number, clause in zip(range(args.size), clauses)))
     yield run(f"a pool of {args.size:,} phrases, prepared", "-m", "benchmarks.programs", "load_pool",
               f"--model={args.model}", f"--pool_file={folder}/pool.txt")
 

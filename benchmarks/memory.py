@@ -1,11 +1,10 @@
 """Memory of a training step: what the encoder's layers keep for the backward pass, and the peak.
 
-  python -m benchmarks.memory --before=CHECKOUT_OF_AN_EARLIER_COMMIT
+  python -m benchmarks.memory
 
 BERT-base with dropout, 32 × 128 full tokens, float32. Counted: the bytes that a layer's gradient
 reads of its forward pass, beside the layer's input. Measured: the resident memory that
-`run_classifier.py` reaches at most in one step on the CPU. The earlier commit is counted and
-measured with the same code.
+`run_classifier.py` reaches at most in one step on the CPU.
 """
 
 import argparse
@@ -14,7 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from typing import Any, Dict, NamedTuple, Sequence
+from typing import Any, Dict, Sequence
 
 import numpy as np
 
@@ -25,19 +24,6 @@ BATCH, LENGTH, LAYERS = 32, 128, 12
 CARD_BYTES = 16e9
 # Weights, gradients and the optimizer's two slots, in float32.
 BYTES_PER_PARAMETER = 16
-
-
-class Memory(NamedTuple):
-    """Of one commit."""
-    parameters: int
-    kept: int  # bytes a layer
-    states: int  # bytes of a layer's input
-    peak: int  # bytes of the process
-
-    def batch_that_fits(self) -> int:
-        """Sequences a card holds by the count. A layer more is for what one computes between."""
-        per_sequence = (LAYERS + 1) * (self.kept + self.states) / BATCH
-        return int((CARD_BYTES - BYTES_PER_PARAMETER * self.parameters) / per_sequence)
 
 
 def kept_bytes(config: Any, features: Dict[str, np.ndarray], **options: Any) -> int:
@@ -81,31 +67,33 @@ def _step(tensors: Sequence[Any]) -> set:
     return operations
 
 
-def print_count() -> None:
-    """Parameters of the encoder, and the bytes that a layer keeps, as JSON."""
+def kept_by_a_layer() -> int:
     import modeling
-    import tensorflow.compat.v1 as tf
     draws = np.random.RandomState(0)
     features = {"input_ids": draws.randint(BASE["vocab_size"], size=[BATCH, LENGTH]),
                 "input_mask": np.ones([BATCH, LENGTH]),
                 "token_type_ids": draws.randint(2, size=[BATCH, LENGTH])}
     one, two = (kept_bytes(modeling.BertConfig(num_hidden_layers=layers, **BASE), features)
                 for layers in (1, 2))
-    modeling.BertModel(modeling.BertConfig(**BASE), False, tf.zeros([1, 1], tf.int32))
-    print(json.dumps(dict(
-        kept=two - one, parameters=sum(int(np.prod(variable.shape.as_list()))
-                                       for variable in tf.trainable_variables()))))
+    return two - one
 
 
-def peak_bytes(checkout: str, work_dir: str) -> int:
+def batch_that_fits(kept: int) -> int:
+    """Sequences a card holds by the count. A layer more is for what one computes between."""
+    states = BATCH * LENGTH * 768 * 4  # bytes of a layer's input
+    parameters = 109_482_240
+    return int((CARD_BYTES - BYTES_PER_PARAMETER * parameters) / ((LAYERS + 1) * (kept + states) / BATCH))
+
+
+def peak_bytes(work_dir: str) -> int:
     """Resident memory at most, in a process that makes one step."""
-    with tempfile.TemporaryDirectory(dir=work_dir) as output_dir, tempfile.TemporaryFile() as log:
+    with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
             [sys.executable, "run_classifier.py", "--task_name=cola", "--do_train",
              f"--data_dir={work_dir}", f"--vocab_file={work_dir}/vocab.txt",
-             f"--bert_config_file={work_dir}/bert_config.json", f"--output_dir={output_dir}",
+             f"--bert_config_file={work_dir}/bert_config.json", f"--output_dir={work_dir}/out",
              f"--train_batch_size={BATCH}", f"--max_seq_length={LENGTH}", "--num_cpu_replicas=1",
-             "--num_train_epochs=1"], cwd=checkout, stdout=log, stderr=log)
+             "--num_train_epochs=1"], cwd=report.ROOT, stdout=log, stderr=log)
         _, status, usage = os.wait4(process.pid, 0)
         if status:
             log.seek(0)
@@ -126,40 +114,17 @@ def write_task(directory: str) -> None:
         file.writelines(f"x\t{index % 2}\t\t{' '.join(text)}\n" for index, text in enumerate(texts))
 
 
-def measure(checkout: str) -> Memory:
-    count = json.loads(subprocess.run(
-        [sys.executable, os.path.abspath(__file__), "--count"], cwd=checkout,
-        env={**os.environ, "PYTHONPATH": checkout}, stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL, check=True).stdout)
+def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    kept = kept_by_a_layer()
     with tempfile.TemporaryDirectory() as work_dir:
         write_task(work_dir)
-        return Memory(states=BATCH * LENGTH * 768 * 4, peak=peak_bytes(checkout, work_dir), **count)
-
-
-def _row(name: str, memory: Memory, before: Memory) -> Dict[str, str]:
-    def megabytes(field: str) -> str:
-        value, share = getattr(memory, field), getattr(memory, field) / getattr(before, field)
-        return f"{value / 1e6:,.0f} MB ({share:.2f} ×)"
-
-    return {"": name, "kept by a layer": megabytes("kept"),
-            "peak of one step": megabytes("peak"),
-            "sequences in 16 GB, by the count": str(memory.batch_that_fits())}
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--before", help="a checkout of an earlier commit", type=os.path.abspath)
-    parser.add_argument("--count", action="store_true", help="count what a layer keeps, and end")
-    args = parser.parse_args()
-    if args.count:
-        print_count()
-        return
-    now = measure(report.ROOT)
-    before = measure(args.before) if args.before else now
-    rows = [_row("before", before, before)] if args.before else []
+        peak = peak_bytes(work_dir)
     report.append(
         f"Memory of a training step, BERT-base, {BATCH} × {LENGTH}, float32",
-        [*rows, _row("now", now, before)], command="python -m benchmarks.memory",
+        [{"kept by a layer": f"{kept / 1e6:,.0f} MB", "peak of one step": f"{peak / 1e6:,.0f} MB",
+          "sequences in 16 GB, by the count": str(batch_that_fits(kept))}],
+        command="python -m benchmarks.memory",
         versions={"TensorFlow": report.version_of(sys.executable, "tensorflow")})
 
 

@@ -10,8 +10,7 @@ the same. Training texts that the dev set has, too, are dropped, and a
 text that occurs twice counts once. Whole documents are held out: chapters and reviews.
 
 The curves of the languages in the work directory are drawn into docs/pretraining.png (pip install
-matplotlib). What is
-finished there is not repeated, and what was interrupted is continued, so keep the settings.
+matplotlib). What is finished there is not repeated, and what was interrupted is continued: keep the flags.
 """
 
 import argparse
@@ -29,6 +28,7 @@ from engine.data import text_files
 from engine.disk import files
 from engine.training import summaries
 from pretraining.texts import split_paragraph
+from runs import results
 
 import tensorflow.compat.v1 as tf
 
@@ -99,16 +99,6 @@ class Run:
     def path(self, *names: str) -> str:
         return os.path.join(self._work_dir, *names)
 
-    def settle(self) -> None:
-        """Remembers the settings; ends where the work directory was begun with others."""
-        settings, path = vars(self._args), self.path("settings.json")
-        if not os.path.exists(path):
-            files.write_json(path, settings)
-        begun = files.read_json(path, "settings")
-        if begun != settings:
-            sys.exit(f"{self._work_dir} was begun with {begun}: give these again, or another "
-                     "--work_dir")
-
     def command(self, result: str, *command: str) -> None:
         """Runs a command, unless its result is there."""
         if not os.path.exists(result):
@@ -169,9 +159,7 @@ class Run:
             "--eval_batch_size=32")
 
     def pretraining_row(self) -> Dict[str, str]:
-        with open(self.path("pretrained", "eval_results.txt")) as file:
-            results = {name: float(value) for name, value in
-                       (line.split(" = ") for line in file.read().splitlines())}
+        measured = results.read(self.path("pretrained"))
         train, held_out = (files.read_json(self.path(f"{name}.tfrecord.json"), "facts")
                            for name in ("train", "held_out"))
         documents = split_documents(self.documents(), self.language.hold_out_every)
@@ -181,17 +169,16 @@ class Run:
             "documents: training, held-out": ", ".join(f"{len(part):,}" for part in documents),
             "examples": f"{train['num_examples']:,}, {held_out['num_examples']:,}",
             f"steps of {BATCH_SIZE}": f"{self._args.num_train_steps:,}",
-            "masked_lm_accuracy": f"{results['masked_lm_accuracy']:.3f}",
+            "masked_lm_accuracy": f"{measured['masked_lm_accuracy']:.3f}",
             "always the most frequent token": f"{constant:.3f}",
-            "perplexity": f"{results['perplexity']:.1f}"}
+            "perplexity": f"{measured['perplexity']:.1f}"}
 
     def finetune(self, start: str, seed: int) -> Dict[str, float]:
         """Metrics on ChnSentiCorp's dev set, from "pretrained" or "random" weights."""
         output_dir = self.path("finetuning", f"{start}-{seed}")
-        result = os.path.join(output_dir, "eval_results.json")
         given = [f"--init_checkpoint={self.path('pretrained')}"] if start == "pretrained" else []
         self.command(
-            result, "run_classifier.py", "--task_name=file", "--label_kind=classes",
+            os.path.join(output_dir, "eval_results.json"), "run_classifier.py", "--task_name=file", "--label_kind=classes",
             "--text_column=text_a", "--label_column=label",
             f"--train_file={self.path('reviews.tsv')}",
             f"--dev_file={os.path.join(self._reviews, 'dev.tsv')}",
@@ -200,17 +187,14 @@ class Run:
             f"--num_train_epochs={self._args.finetuning_epochs}",
             f"--learning_rate={self._args.finetuning_learning_rate}", "--eval_batch_size=32",
             f"--store_dir={self.path('finetuning', 'store')}")
-        return {"accuracy": files.read_json(result, "results")["eval_accuracy"]}
+        return {"accuracy": results.read(output_dir)["eval_accuracy"]}
 
-    def write_reviews(self) -> int:
-        """What is learnt from pretrained and from random weights; how many they are."""
+    def finetuning_rows(self) -> List[Dict[str, str]]:
+        """What is learnt from pretrained and from random weights."""
         reviews = training_reviews(self._reviews)[:self._args.finetuning_examples]
         if not os.path.exists(self.path("reviews.tsv")):
             files.write_text(self.path("reviews.tsv"), "label\ttext_a\n" + "".join(
                 f"{label}\t{text}\n" for label, text in reviews))
-        return len(reviews)
-
-    def finetuning_rows(self) -> List[Dict[str, str]]:
         return [report.row_of_seeds(f"from {start} weights", ("accuracy",),
                               [self.finetune(start, seed) for seed in report.SEEDS])
                 for start in ("pretrained", "random")]
@@ -246,7 +230,7 @@ def draw(work_dir: str) -> None:
         figure.savefig(path, format="png")
 
 
-def parse_arguments() -> argparse.Namespace:
+def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--language", choices=sorted(LANGUAGES), required=True)
@@ -260,13 +244,7 @@ def parse_arguments() -> argparse.Namespace:
                         help="Chinese only")
     args = parser.parse_args()
     args.data, args.work_dir = os.path.abspath(args.data), os.path.abspath(args.work_dir)
-    return args
-
-
-def main() -> None:
-    args = parse_arguments()
     run = Run(args)
-    run.settle()
     run.write_texts()
     run.write_model()
     run.create_data()
@@ -280,10 +258,9 @@ def main() -> None:
     report.append("Pretraining from nothing, 4 layers, 256 wide: held-out documents",
                   [run.pretraining_row()], **about)
     if args.language == "zh":
-        num_reviews = run.write_reviews()
         report.append(
             f"ChnSentiCorp's dev set after {args.finetuning_epochs:g} epochs over "
-            f"{num_reviews:,} examples, three seeds (mean ± deviation)",
+            f"{args.finetuning_examples:,} examples, three seeds (mean ± deviation)",
             run.finetuning_rows(), **about)
 
 

@@ -6,10 +6,11 @@
   python -m benchmarks.quality tagging --train_file=train.txt --dev_file=dev.txt ...
   python -m benchmarks.quality reading --train_file=train.json --dev_file=dev.json ...
 
-The same data, weights, examples a step, epochs, learning rate and schedule. Tagging reads CoNLL's columns
-or CLUENER's lines. Reading has questions of at most 32 tokens and windows of 192 that advance by about 96;
-its answers are scored as the official scripts do. `--optimizers` without a value leaves the peer out. A
-training that has ended in the work directory is not repeated, so that this can be interrupted.
+The same data, weights, examples a step, epochs, learning rate and schedule. Tagging reads CoNLL's
+columns or CLUENER's lines. Reading has questions of at most 32 tokens and windows of 192 that
+advance by about 96; its answers are scored as the official scripts do. `--optimizers` without a
+value leaves the peer out. A training that has ended in the work directory is not repeated, so that
+this can be interrupted.
 """
 
 import argparse
@@ -45,8 +46,8 @@ class Task(NamedTuple):
 
 def _of_glue(name: str, folder: str, *metrics: str) -> Task:
     data = f"--data_dir={{data}}/glue/{folder}"
-    return Task(f"run_classifier.py --task_name={name} {data} --do_eval", f"benchmarks.peers.huggingface "
-                f"--task={name} {data} --epochs={{epochs}}", metrics, 32)
+    return Task(f"run_classifier.py --task_name={name} {data} --do_eval",
+                f"benchmarks.peers.huggingface --task={name} {data} --epochs={{epochs}}", metrics, 32)
 
 
 _FILES = "--train_file={train_file} --dev_file={dev_file} "
@@ -80,7 +81,8 @@ def mean_f1(args: argparse.Namespace, predictions: Dict[str, str]) -> float:
                           for question in paragraph.questions]))
 
 
-def run_ours(args: argparse.Namespace, seed: int, replicas: int, precision: str, out: str) -> Dict[str, Any]:
+def run_ours(args: argparse.Namespace, seed: int, replicas: int, precision: str, out: str
+             ) -> Dict[str, Any]:
     task = TASKS[args.task]
     words = shlex.split((task.ours + _OURS).format(**dict(
         vars(args), seed=seed, replicas=replicas, precision=precision, out=out,
@@ -95,11 +97,13 @@ def run_ours(args: argparse.Namespace, seed: int, replicas: int, precision: str,
         found = {"f1": mean_f1(args, files.read_json(f"{out}/predictions.json", "predictions"))}
     else:
         results = files.read_json(f"{out}/eval_results.json", "results")
-        found = {metric: results.get(metric, results.get(f"eval_{metric}")) for metric in task.metrics}
+        found = {metric: results.get(metric, results.get(f"eval_{metric}"))
+                 for metric in task.metrics}
     return {**found, "rate": float(last["rate"]), "steps": int(last["steps"])}
 
 
-def run_peer(args: argparse.Namespace, seed: int, optimizer: str, steps: int, out: str) -> Dict[str, Any]:
+def run_peer(args: argparse.Namespace, seed: int, optimizer: str, steps: int, out: str
+             ) -> Dict[str, Any]:
     task = TASKS[args.task]
     words = shlex.split((task.peer + _PEER).format(**dict(
         vars(args), seed=seed, optimizer=optimizer, steps=steps, out=out, batch=task.batch_size)))
@@ -142,8 +146,8 @@ def main() -> None:
     for name in ("data", "train_file", "dev_file", "peer_model"):
         parser.add_argument(f"--{name}", type=os.path.abspath)
     parser.add_argument("--peer_python")
-    parser.add_argument("--version_2_with_negative", dest="version_2", action="store_const", default="",
-                        const="--version_2_with_negative", help="of reading")
+    parser.add_argument("--version_2_with_negative", dest="version_2", action="store_const",
+                        const="--version_2_with_negative", default="", help="of reading")
     parser.add_argument("--epochs", type=float)
     parser.add_argument("--learning_rate", type=float, default=5e-5)
     parser.add_argument("--replicas", type=int, nargs="+", default=[1], help="of ours")
@@ -152,7 +156,8 @@ def main() -> None:
                         help="of the peer")
     args = parser.parse_args()
     if args.optimizers and not (args.peer_python and args.peer_model):
-        parser.error("the peer needs --peer_python and --peer_model; --optimizers without a value leaves it out")
+        parser.error("the peer needs --peer_python and --peer_model; --optimizers without a value "
+                     "leaves it out")
     args.epochs = args.epochs or TASKS[args.task].epochs
     os.makedirs(args.work_dir, exist_ok=True)
     found = train_all(args)

@@ -7,7 +7,7 @@ Draws as many texts of each file and runs scripts/rewrite.sh on them twice, with
 pretraining on the slots' texts, two replicas on the CPU. All rows rank the same phrases of
 the same held-out slots: of each, the clause that stood there and 19 others, by turns those
 that BM25 ranks highest for the text and random ones. What is finished in the work
-directory is not repeated; the ten rewrites are at the end of its printed.txt.
+directory is not repeated; the ten rewrites are at the end of its printed.txt. Baselines: chance, BM25.
 """
 
 import argparse
@@ -20,9 +20,13 @@ import numpy as np
 
 from engine.devices import runtime  # noqa: F401 (before anything that imports TensorFlow)
 
-from benchmarks import report, rewriting_baselines
+from benchmarks import report
+from encoder import model_files
+from encoder.encoding import Encoding
+from engine.data.store import Records
 from engine.disk import files
-from rewriting import evaluation
+from rewriting import bm25, data, evaluation
+from rewriting.slot_files import SlotExample, read_slots
 from rewriting.texts import clauses, read_texts
 
 MAX_SEQ_LENGTH = 64
@@ -62,11 +66,40 @@ def scorer_of(folder: str) -> Dict[str, str]:
     return {metric: f"{results[metric + '_test']:.3f}" for metric in evaluation.METRICS}
 
 
+def readable(slots: Sequence[SlotExample], encoding: Encoding) -> List[SlotExample]:
+    """The slots and phrases that `data.load_slots` keeps, if each slot has its own phrase."""
+    is_readable = iter(data.encode_slots(slots, encoding).is_readable)
+    kept = [slot._replace(phrases=tuple(phrase for phrase in slot.phrases if next(is_readable)))
+            for slot in slots]
+    return [slot for slot, original in zip(kept, slots)
+            if slot.phrases[:1] == original.phrases[:1]]
+
+
+def by_bm25(slots: Sequence[SlotExample]) -> np.ndarray:
+    """The BM25 score of each phrase for the text around its slot."""
+    phrases = [phrase for slot in slots for phrase in slot.phrases]
+    index = bm25.Index(Records.of_chunk(bm25.encode(phrases)))
+    slot_of = np.repeat(np.arange(len(slots)), [len(slot.phrases) for slot in slots])
+    scores = np.zeros(len(phrases), np.float32)
+    for number, slot in enumerate(slots):
+        match = index.top(f"{slot.before} {slot.after}", len(phrases), slot_of == number)
+        scores[match.rows] = match.scores
+    return scores
+
+
+def baselines_of(slots_file: str, model: str) -> Dict[str, Dict[str, float]]:
+    """The metrics of each baseline on the same phrases: those that the model can read."""
+    encoding = model_files.open_model(model, "--model").encoding(MAX_SEQ_LENGTH)
+    slots = readable(list(read_slots(slots_file)), encoding)
+    num_phrases = np.array([len(slot.phrases) for slot in slots])
+    return {name: evaluation.rank(num_phrases, np.ones_like(num_phrases), scores) for name, scores in (
+        ("chance", np.zeros(num_phrases.sum())), ("BM25", by_bm25(slots)))}
+
+
 def rows_of(args) -> List[Dict[str, str]]:
     without, with_spans = (run_recipe(args, steps) for steps in (0, args.pretrain_steps))
-    baselines = rewriting_baselines.rank(
-        os.path.join(with_spans, "slots", "test.jsonl"), os.path.join(with_spans, "pretrained"),
-        MAX_SEQ_LENGTH)
+    baselines = baselines_of(os.path.join(with_spans, "slots", "test.jsonl"),
+                             os.path.join(with_spans, "pretrained"))
     rounded = {name: {metric: f"{value:.3f}" for metric, value in metrics.items()}
                for name, metrics in baselines.items()}
     figures = {**rounded,

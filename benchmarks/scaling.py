@@ -2,18 +2,19 @@
 
   python -m benchmarks.scaling
 
-prints the tables of benchmarks/scaling.md, in a minute or two. A model, not a measurement: one card's
-time is counted in the real graph (`benchmarks/step_cost.py`), and what crosses the links follows from
-the formulas below.
+prints the tables of benchmarks/scaling.md, in minutes. A model, not a measurement: one card's time is
+counted in the real graph (`benchmarks/step_cost.py`); formulas say what crosses the links.
 """
 
+import argparse
 import functools
-from typing import List, NamedTuple, Optional
+from typing import Any, List, NamedTuple, Optional
 
 from benchmarks import step_cost, step_graph
 
 BATCH, LENGTH = 32, 128  # examples on each card, tokens in each
 MACHINE = 8  # cards
+CARD = step_cost.CARDS["V100"]
 INDEX_BYTES = 8
 LAUNCH = 8.4e-6  # seconds that an all-reduce takes whatever its size and members
 UPDATE_BYTES = 28  # for a parameter: gradient, weight and moments read, three of them written
@@ -28,19 +29,17 @@ class Shape(NamedTuple):
 
 
 class Link(NamedTuple):
-    """`effective` bytes/s in one direction as assumed; `hop`: latency of a step of a ring, seconds."""
+    """`effective`: bytes/s in one direction, as assumed; `hop`: seconds of latency in a ring."""
     name: str
     effective: float
     hop: float
 
 
 class Setting(NamedTuple):
-    """What trains on each card."""
+    """What trains on each V100."""
     shape: Shape
     precision: str = "float32"
     gradient_bytes: int = 4  # of a value; 2 with --gradient_transfer=float16
-    card: str = "V100"  # a key of step_cost.CARDS
-    length: int = LENGTH
 
     @property
     def name(self) -> str:
@@ -59,13 +58,14 @@ NETWORKS = [Link(name, effective, 14e-6) for name, effective in (
 def our_flops(shape: Shape, length: int = LENGTH, outputs: int = 1) -> float:
     """Operations per example, forward and backward (twice the forward pass), 2 for a multiply-add.
 
-    In a layer 24 T D^2 for projections and feed-forward, whose 12 D^2 weights every token meets, and
-    4 T^2 D for the scores and the weighted sum of the values. Of the last layer only what the heads
-    read, by default `BertModel.pool`: keys and values of all tokens, the rest of `outputs` of them.
+    In a layer 24 T D^2 for projections and feed-forward, whose 12 D^2 weights every token meets,
+    and 4 T^2 D for the scores and the weighted sum of the values. Of the last layer only what the
+    heads read, by default `BertModel.pool`: keys and values of all tokens, the rest of `outputs`.
     """
     d = shape.hidden
     layer = 24 * length * d**2 + 4 * length**2 * d
-    return 3 * ((shape.layers - 1) * layer + 4 * length * d**2 + outputs * (20 * d**2 + 4 * length * d))
+    last = 4 * length * d**2 + outputs * (20 * d**2 + 4 * length * d)
+    return 3 * ((shape.layers - 1) * layer + last)
 
 
 def bucket_values(shape: Shape) -> List[int]:
@@ -78,52 +78,54 @@ def bucket_values(shape: Shape) -> List[int]:
     return [12 * d**2 + 13 * d] * shape.layers + [rest]
 
 
-def rows_bytes(setting: Setting) -> float:
-    """Bytes of the word embeddings' gradient that a card contributes."""
-    return BATCH * setting.length * (setting.shape.hidden * setting.gradient_bytes + INDEX_BYTES)
-
-
-def all_reduce_seconds(size: float, cards: int, inside: Link, network: Optional[Link] = None) -> float:
-    """Of `size` bytes on each card, in one ring, in which each card sends 2 (N - 1) / N times the bytes.
+def all_reduce_seconds(size: float, cards: int, inside: Link, network: Optional[Link] = None
+                       ) -> float:
+    """Of `size` bytes on each of N cards, in a ring: each card sends 2 (N - 1) / N times the bytes.
 
     Over M machines the ring passes each machine's network link once, with all bytes; 2 M of its
     2 (N - 1) steps are between machines (NCCL's tuning.cc).
     """
     machines = max(1, cards // MACHINE)
     links, between = ([inside, network], 2 * machines) if machines > 1 else ([inside], 0)
-    return (LAUNCH + (2 * (cards - 1) - between) * inside.hop + (between * network.hop if between else 0)
-            + 2 * (cards - 1) / cards * size / min(link.effective for link in links))
+    hops = (2 * (cards - 1) - between) * inside.hop + between * links[-1].hop
+    slowest = min(link.effective for link in links)
+    return LAUNCH + hops + 2 * (cards - 1) / cards * size / slowest
 
 
-def rows_seconds(setting: Setting, cards: int, inside: Link, network: Optional[Link] = None) -> float:
-    """Until each card has the rows of all others; between machines they are added up, as a dense gradient."""
+def rows_seconds(setting: Setting, cards: int, inside: Link, network: Optional[Link] = None
+                 ) -> float:
+    """Until each card has the rows of the word embeddings' gradient of all others.
+
+    Between machines they are added up, as a dense gradient.
+    """
+    row = setting.shape.hidden * setting.gradient_bytes
     if cards <= MACHINE:
-        return (cards - 1) * rows_bytes(setting) / inside.effective
-    whole = setting.shape.vocab_size * setting.shape.hidden * setting.gradient_bytes
-    return all_reduce_seconds(whole, cards, inside, network)
+        return (cards - 1) * BATCH * LENGTH * (row + INDEX_BYTES) / inside.effective
+    return all_reduce_seconds(setting.shape.vocab_size * row, cards, inside, network)
 
 
 @functools.lru_cache(maxsize=None)
 def alone_seconds(setting: Setting) -> float:
     """A step on one card."""
-    workload = step_graph.Workload(setting.shape.layers, setting.shape.hidden, BATCH, setting.length,
+    workload = step_graph.Workload(setting.shape.layers, setting.shape.hidden, BATCH, LENGTH,
                                    precision=setting.precision)
     costs = step_cost.step_costs(workload, step_graph.operations_of(workload))
-    return step_cost.CARDS[setting.card].seconds(costs, setting.precision)
+    return CARD.seconds(costs, setting.precision)
 
 
-def step_seconds(setting: Setting, cards: int, inside: Link, network: Optional[Link] = None) -> float:
+def step_seconds(setting: Setting, cards: int, inside: Link, network: Optional[Link] = None
+                 ) -> float:
     """A step on several cards: a bucket crosses while the layers beneath are computed.
 
-    The backward pass takes two thirds of the step without its update, as much for each bucket. The rows
-    come last, with the last bucket, and the update when all has crossed.
+    The backward pass takes two thirds of the step without its update, as much for each bucket. The
+    rows cross last; then comes the update.
     """
     alone = alone_seconds(setting)
     if cards == 1:
         return alone
     sizes = bucket_values(setting.shape)
     parameters = sum(sizes) + setting.shape.vocab_size * setting.shape.hidden
-    update = UPDATE_BYTES * parameters / step_cost.CARDS[setting.card].rates(setting.precision).memory
+    update = UPDATE_BYTES * parameters / CARD.rates(setting.precision).memory
     link_is_free = 0.0
     for number, size in enumerate(sizes, 1):
         ready = (alone - update) * (1 / 3 + 2 / 3 * number / len(sizes))
@@ -132,9 +134,9 @@ def step_seconds(setting: Setting, cards: int, inside: Link, network: Optional[L
     return link_is_free + rows_seconds(setting, cards, inside, network) + update
 
 
-def efficiency(setting: Setting, cards: int, inside: Link, network: Optional[Link] = None) -> float:
+def efficiency(setting: Setting, *cards_and_links: Any) -> float:
     """Throughput over that of as many cards without communication."""
-    return alone_seconds(setting) / step_seconds(setting, cards, inside, network)
+    return alone_seconds(setting) / step_seconds(setting, *cards_and_links)
 
 
 def results_table(networks: List[Optional[Link]], counts: List[int]) -> str:
@@ -149,17 +151,9 @@ def results_table(networks: List[Optional[Link]], counts: List[int]) -> str:
         for setting in SETTINGS for network in networks])
 
 
-def eight_cards_table() -> str:
-    """How many times as fast as one card 8 cards are."""
-    return step_cost.table([{
-        "8 cards, as fast as one": setting.name,
-        **{link.name: f"{MACHINE * efficiency(setting, MACHINE, link):.2f} ×" for link in (PCIE, NVLINK)}}
-        for setting in SETTINGS])
-
-
 def main() -> None:
-    print("\n\n".join([eight_cards_table(), results_table([None], [1, 2, 4, 8]),
-                       results_table(NETWORKS, [16, 32, 64])]))
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    print(results_table([None], [1, 2, 4, 8]), results_table(NETWORKS, [16, 32, 64]), sep="\n\n")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
   python -m benchmarks.step_cost                         # the table of docs/results.md
   python -m benchmarks.step_cost --precision=float16     # one step, itemized
-  PYTHON3.7 -m benchmarks.step_cost --peer               # Google's graph (bert-tensorflow)
 
 Counts the operations of the real graph with the sizes that they have in a step: what a card launches
 a kernel for, the floating-point operations of matrix products (2 for a multiply-add), and the bytes
@@ -251,13 +250,6 @@ ROWS = (
        ("large", dict(batch_size=64, length=128, precision="float16", task=PRETRAINING),
         "with XLA V100 168, A100 357"),
        ("base", dict(batch_size=128, length=128, precision="float16", task=PREDICTION), "")])
-# Examples/s of Google's graph in float32 on one card, as published: OneFlow's DLPerf report, the
-# tutorial on several cards, bert-ad. The last two fine-tuned: the graph has the heads of pretraining
-# besides, which makes its estimates lower.
-PUBLISHED = [("V100", Workload(12, 768, 32, 128, PRETRAINING), 113),
-             ("P40", Workload(12, 768, 32, 128, PRETRAINING), 54),
-             ("P100", Workload(12, 768, 16, 256, PRETRAINING), 30),
-             ("P100", Workload(12, 768, 64, 70, PRETRAINING), 100)]
 
 
 def step_costs(workload: Workload, operations: Iterable[tf.Operation]) -> List[Cost]:
@@ -310,23 +302,9 @@ def itemized(costs: Sequence[Cost], key: Callable[[Cost], str]) -> str:
                       groups.items(), key=lambda item: -sum(cost.bytes for cost in item[1]))])
 
 
-def peer_table() -> str:
-    """Google's graph: examples/s as estimated and as published."""
-    from benchmarks.peers import google_graph
-    rows = []
-    for name, workload, published in PUBLISHED:
-        costs = step_costs(workload, google_graph.operations_of(workload))
-        rate = workload.batch_size / CARDS[name].seconds(costs, workload.precision)
-        rows.append({"Google's graph": f"{name}, {workload.batch_size} × {workload.length}",
-                     "operations": f"{len(costs):,}", "estimated": f"{rate:.0f}",
-                     "published": f"{published}", "beside": f"{rate / published - 1:+.0%}"})
-    return table(rows)
-
-
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peer", action="store_true", help="count Google's graph instead")
     parser.add_argument("--model", choices=sorted(SIZES), default="base")
     parser.add_argument("--task", choices=(FINE_TUNING, PRETRAINING, PREDICTION),
                         default=FINE_TUNING)
@@ -344,9 +322,7 @@ def _parse() -> argparse.Namespace:
 def main() -> None:
     """Prints what the arguments ask for."""
     args = _parse()
-    if args.peer:
-        print(peer_table())
-    elif args.precision:
+    if args.precision:
         workload = Workload(*SIZES[args.model], args.batch_size, args.length, args.task,
                             args.precision, args.transfer, args.xla, args.cards,
                             args.freeze_layers)

@@ -4,9 +4,9 @@
   python -m benchmarks.throughput training --set=full --peer=huggingface --peer_python=PYTHON ...
   python -m benchmarks.throughput training --set=full --peer=ours --precision=bfloat16 ...
 
-A comparison is a row of the table below: what is made once, our command, and those of the peers. Each
-command prints its figure: a last line {"rate": …}, or examples/s in its log. The first peer is the
-default. Google's code runs in this interpreter (TensorFlow 1.15, `bert-tensorflow==1.0.1`), the
+A comparison is a row of the table below: what is made once, our command, and those of the peers.
+Each command prints its figure: a last line {"rate": …}, or examples/s in its log. The first peer is
+the default. Google's code runs in this interpreter (TensorFlow 1.15, `bert-tensorflow==1.0.1`), the
 peers on PyTorch in --peer_python. `--peer=ours` is our command with one replica in float32.
 
 Sets of texts: CoLA, SST-2, ChnSentiCorp (Chinese vocabulary, random weights), and CoLA's sentences
@@ -30,7 +30,8 @@ from benchmarks import report
 from engine.devices.precision import FLOAT32, PRECISIONS
 
 # File, columns of label and text, lines of header, steps of a training of ours.
-SETS = {"cola": ("glue/CoLA/train.tsv", 1, 3, 0, 120), "sst2": ("glue/SST-2/train.tsv", 1, 0, 1, 120),
+SETS = {"cola": ("glue/CoLA/train.tsv", 1, 3, 0, 120),
+        "sst2": ("glue/SST-2/train.tsv", 1, 0, 1, 120),
         "chnsenticorp": ("zh/ChnSentiCorp/train.tsv", 0, 1, 1, 25),
         "full": ("glue/CoLA/train.tsv", 1, 3, 0, 25)}
 STEPS_OF_SET = 130  # of 32 examples
@@ -51,19 +52,24 @@ class Comparison(NamedTuple):
 
 
 _MODEL = "--vocab_file={model}/vocab.txt --bert_config_file={model}/bert_config.json "
-_CLASSIFIER = f"run_classifier.py --task_name=cola --data_dir={{texts}} {_MODEL} {{start}} --do_train "
-_TRAINED = _CLASSIFIER + f"--output_dir={{work}}/trained --num_gpus=0 --num_train_epochs={1.5 / STEPS_OF_SET}"
+_PROGRAM, _PEER = "-m benchmarks.programs ", "-m benchmarks.peers."
+_COLA, _SQUAD = "{data}/glue/CoLA ", "{work}/squad.json "
+_SST = "{data}/glue/SST-2/train.tsv "
+_CLASSIFIER = "run_classifier.py --task_name=cola --data_dir={texts} {start} --do_train " + _MODEL
+_TRAINED = (f"{_CLASSIFIER} --output_dir={{work}}/trained --num_gpus=0 "
+            f"--num_train_epochs={1.5 / STEPS_OF_SET}")
 _OURS = ("--output_dir={out} --precision={precision} --num_cpu_replicas={replicas} "
          "--train_batch_size={batch} --num_train_epochs={epochs} ")
-_GOOGLE = "-m benchmarks.peers.google_classifier --data_dir={texts} --model={model} --work_dir={out} --measure="
+_GOOGLE = _PEER + "google classifier --model={model} --data_dir={texts} --measure="
 _STUDENT = "--student=2,384,12,1536"
 _PRETRAINING = "--max_seq_length=128 --max_predictions_per_seq=20"
 _BOOKS = "--input_file={data}/pretrain/en_books.txt --vocab_file={data}/vocab/uncased_en/vocab.txt "
-_CREATION = f"-m benchmarks.programs create_data {_BOOKS} --max_seq_length=128 --output_file={{out}}/examples"
-_READING = ("-m benchmarks.peers.google_squad --train_file={work}/squad.json --model={model} --work_dir={out} "
-            "--batch_size=12 --version_2_with_negative --measure=")
-_QUESTIONS = "-m benchmarks.programs one_answer --source={data}/qa_en/squad2_train.json --copy={work}/squad.json"
-_SLOTS = "--texts={data}/glue/SST-2/train.tsv --pool_file={work}/slots/pool.txt --trained={work}/scorer"
+_CREATION = _PROGRAM + f"create_data {_BOOKS} --max_seq_length=128 --output_file={{out}}/examples"
+_READING = _PEER + f"google squad --train_file={_SQUAD} --model={{model}} --measure="
+_QUESTIONS = _PROGRAM + f"one_answer --source={{data}}/qa_en/squad2_train.json --copy={_SQUAD}"
+_SLOTS = f"--texts={_SST} --pool_file={{work}}/slots/pool.txt --trained={{work}}/scorer"
+_TOKENIZING = _PROGRAM + f"tokenize --model={{model}} --data_dir={_COLA}"
+_AUGMENTATION = f"augment --model={{model}} --data_dir={_COLA}"
 _STARTUP = "--data_dir={data}/glue/CoLA --vocab_file={data}/vocab/uncased_en/vocab.txt "
 
 COMPARISONS = {
@@ -74,66 +80,63 @@ COMPARISONS = {
                         "--data_dir={texts} --max_steps=70 {autocast}"}),
     "evaluation": Comparison(
         "Evaluation of 1,043 texts, 8 at a time, examples/s",
-        "-m benchmarks.programs evaluate --model={model} --data_dir={texts} --trained={work}/trained "
+        _PROGRAM + "evaluate --model={model} --data_dir={texts} --trained={work}/trained "
         "--precision={precision}", {"google": _GOOGLE + "evaluate"}, (_TRAINED,)),
     "preparation": Comparison(
         "CoLA, text file to ready to train, sentences/s",
-        "-m benchmarks.programs prepare --model={model} --data_dir={data}/glue/CoLA",
-        {"google": _GOOGLE.replace("{texts}", "{data}/glue/CoLA") + "prepare"}),
+        _PROGRAM + f"prepare --model={{model}} --data_dir={_COLA}",
+        {"google": _GOOGLE.replace("{texts}", _COLA) + "prepare"}),
     "tokenizing": Comparison(
-        "CoLA's sentences tokenized, sentences/s",
-        "-m benchmarks.programs tokenize --model={model} --data_dir={data}/glue/CoLA",
-        {"tokenizers": "-m benchmarks.programs tokenize --model={model} --data_dir={data}/glue/CoLA "
-                       "--package=tokenizers"}),
+        "CoLA's sentences tokenized, sentences/s", _TOKENIZING,
+        {"tokenizers": _TOKENIZING + "--package=tokenizers"}),
     "pretraining_data": Comparison(
         "Novels to TFRecords, examples/s", _CREATION + " --module=pretraining.create_data",
         {"google": _CREATION + " --module=bert.create_pretraining_data"}),
     "pretraining": Comparison(
         "Pretraining with random weights, both objectives, full examples, 1 × 32, examples/s",
-        f"-m pretraining.run {_PRETRAINING} --input_file={{work}}/books --do_train --output_dir={{out}} "
-        "--bert_config_file={model}/bert_config.json --num_train_steps=10 --num_warmup_steps=1 "
-        "--num_cpu_replicas=1",
-        {"google": "-m benchmarks.peers.google_pretraining --input_file={work}/books "
-                   "--config={model}/bert_config.json --work_dir={out}"},
-        (f"-m pretraining.create_data {_PRETRAINING} {_BOOKS} --output_file={{work}}/books --dupe_factor=1 "
-         "--short_seq_prob=0",)),
+        f"-m pretraining.run {_PRETRAINING} --input_file={{work}}/books --do_train "
+        "--output_dir={out} --bert_config_file={model}/bert_config.json --num_train_steps=10 "
+        "--num_warmup_steps=1 --num_cpu_replicas=1",
+        {"google": _PEER + "google pretraining --input_file={work}/books --model={model}"},
+        (f"-m pretraining.create_data {_PRETRAINING} {_BOOKS} --output_file={{work}}/books "
+         "--dupe_factor=1 --short_seq_prob=0",)),
     "distillation": Comparison(
         "Stage 1 of distillation, 6 layers to 2, 1 × 32, examples/s",
-        f"-m distillation.run --stage=intermediate --task_name=cola --data_dir={{texts}} {_STUDENT} "
-        "--teacher={work}/trained --do_train --max_seq_length=128 " + _OURS,
-        {"google": f"-m benchmarks.peers.google_distillation --data_dir={{texts}} --model={{model}} {_STUDENT} "
-                   "--layers=3,6"}, (_TRAINED,), default_set="sst2"),
+        f"-m distillation.run --stage=intermediate --task_name=cola --data_dir={{texts}} "
+        f"{_STUDENT} --teacher={{work}}/trained --do_train --max_seq_length=128 " + _OURS,
+        {"google": _PEER + "google_distillation --data_dir={texts} --model={model} "
+                   f"{_STUDENT} --layers=3,6"}, (_TRAINED,), default_set="sst2"),
     "reading_preparation": Comparison(
         "SQuAD 2.0 to windows of 384 tokens, questions/s",
-        "-m benchmarks.programs prepare_questions --model={model} --train_file={work}/squad.json",
+        _PROGRAM + f"prepare_questions --model={{model}} --train_file={_SQUAD}",
         {"google": _READING + "prepare"}, (_QUESTIONS,)),
     "reading": Comparison(
         "Reading, windows of 384 tokens, 12 a step, windows/s",
-        f"run_squad.py --do_train --train_file={{work}}/squad.json --version_2_with_negative {_MODEL} {{start}} "
-        "--output_dir={out} --store_dir={work}/store --max_seq_length=384 --num_cpu_replicas=1 "
-        "--train_batch_size=12 --num_train_epochs=0.1 --dynamic_padding={dynamic_padding}",
+        f"run_squad.py --do_train --train_file={_SQUAD} --version_2_with_negative {_MODEL} "
+        "{start} --output_dir={out} --store_dir={work}/store --max_seq_length=384 "
+        "--num_cpu_replicas=1 --train_batch_size=12 --num_train_epochs=0.1 "
+        "--dynamic_padding={dynamic_padding}",
         {"google": _READING + "train"}, (_QUESTIONS,)),
     "features": Comparison(
         "Vectors of texts, 32 at a time, texts/s",
-        "-m benchmarks.programs features --model={model} --input_file={input_file}",
-        {"sentence-transformers": "{peer_python} -m benchmarks.peers.sentence_vectors --model_dir={peer_model} "
-                                  "--input_file={input_file}"}),
+        _PROGRAM + "features --model={model} --input_file={input_file}",
+        {"sentence-transformers": "{peer_python} -m benchmarks.peers.sentence_vectors "
+                                  "--model_dir={peer_model} --input_file={input_file}"}),
     "augmentation": Comparison(
         "Augmentation of CoLA, masked words/s",
-        "-m benchmarks.programs augment --model={model} --data_dir={data}/glue/CoLA",
-        {"published": "-m benchmarks.peers.one_at_a_time augment --model={model} --data_dir={data}/glue/CoLA "
-                      "--shows_text=true",
-         "our_input": "-m benchmarks.peers.one_at_a_time augment --model={model} --data_dir={data}/glue/CoLA"}),
+        _PROGRAM + _AUGMENTATION,
+        {"published": f"{_PEER}one_at_a_time {_AUGMENTATION} --shows_text=true",
+         "our_input": f"{_PEER}one_at_a_time {_AUGMENTATION}"}),
     "rewriting": Comparison(
-        "Rewriting 64 texts of SST-2, pairs of slot and phrase/s", f"-m benchmarks.programs rewrite {_SLOTS}",
-        {"one_at_a_time": f"-m benchmarks.peers.one_at_a_time rewrite {_SLOTS}"},
-        ("-m rewriting.create_data --input_file={data}/glue/SST-2/train.tsv --output_dir={work}/slots "
+        "Rewriting 64 texts of SST-2, pairs of slot and phrase/s", f"{_PROGRAM} rewrite {_SLOTS}",
+        {"one_at_a_time": f"{_PEER}one_at_a_time rewrite {_SLOTS}"},
+        (f"-m rewriting.create_data --input_file={_SST} --output_dir={{work}}/slots "
          "--num_negatives=1 --num_eval_negatives=1",
-         f"-m rewriting.run --train_file={{work}}/slots/test.jsonl --do_train --num_gpus=0 {_MODEL} {{start}} "
-         "--output_dir={work}/scorer --num_train_epochs=0.01 --max_seq_length=128")),
+         "-m rewriting.run --train_file={work}/slots/test.jsonl --do_train --num_gpus=0 {start} "
+         f"{_MODEL} --output_dir={{work}}/scorer --num_train_epochs=0.1 --max_seq_length=128")),
     "update": Comparison(
         "The optimizer's update alone, clipping included, BERT-base, updates/s",
-        "-m benchmarks.programs update", {"google": "-m benchmarks.programs update --whose=google"}),
+        f"{_PROGRAM} update", {"google": f"{_PROGRAM} update --whose=google"}),
     # 12 layers, 64 wide, so that it is overhead that counts.
     "startup": Comparison(
         "Start to the end of step 1, 8 replicas, seconds",
@@ -161,7 +164,10 @@ def write_texts(name: str, data: str, folder: str) -> None:
 
 
 def write_model(name: str, model: str, data: str, folder: str) -> str:
-    """Writes the model as Google's code takes it, with the tanh form of gelu. For Chinese, the shape alone."""
+    """Writes the model as Google's code takes it, with the tanh form of gelu.
+
+    Returns the flag that starts from its weights, "" for Chinese: it has only the shape.
+    """
     shutil.copytree(model, folder)
     with open(os.path.join(folder, "bert_config.json")) as file:
         config = {**json.load(file), "hidden_act": "gelu"}
@@ -177,15 +183,17 @@ def figure_of(command: str, values: Dict[str, object]) -> float:
     """Runs a command; its figure."""
     with tempfile.TemporaryDirectory() as out:
         words = shlex.split(command.format(out=out, **values))
-        answer = subprocess.run(words if words[0] == values["peer_python"] else [sys.executable, *words],
-                                cwd=report.ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                universal_newlines=True)
+        if words[0] != values["peer_python"]:
+            words.insert(0, sys.executable)
+        answer = subprocess.run(words, cwd=report.ROOT, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, universal_newlines=True)
     if answer.returncode:
         sys.exit(f"{' '.join(words)}\n{answer.stderr}")
     last = (answer.stdout.splitlines() or [""])[-1]
     if last.startswith("{"):
         return json.loads(last)["rate"]
-    return float((re.findall(r"([\d,.]+) examples/s", answer.stderr) or ["nan"])[-1].replace(",", ""))
+    rates = re.findall(r"([\d,.]+) examples/s", answer.stderr) or ["nan"]
+    return float(rates[-1].replace(",", ""))
 
 
 def measure(args: argparse.Namespace, name: str, work: str) -> List[Dict[str, str]]:
@@ -224,10 +232,11 @@ def main() -> None:
     parser.add_argument("--input_file", type=os.path.abspath, help="of features: a text a line")
     parser.add_argument("--peer", help="one of the comparison's, or ours")
     parser.add_argument("--peer_python", help="with PyTorch")
-    parser.add_argument("--peer_model", type=os.path.abspath, help="the encoder in Hugging Face's layout")
+    parser.add_argument("--peer_model", type=os.path.abspath, help="in Hugging Face's layout")
     parser.add_argument("--precision", choices=PRECISIONS, default=FLOAT32, help="of ours")
     parser.add_argument("--replicas", type=int, default=1, help="of ours, which share 32 examples")
-    parser.add_argument("--dynamic_padding", choices=("true", "false"), default="true", help="of reading")
+    parser.add_argument("--dynamic_padding", choices=("true", "false"), default="true",
+                        help="of reading")
     parser.add_argument("--pairs", type=int, default=5)
     args = parser.parse_args()
     peers = [*COMPARISONS[args.comparison].peers, "ours"]
@@ -235,7 +244,8 @@ def main() -> None:
         parser.error(f"the peers of {args.comparison} are {', '.join(peers)}")
     with tempfile.TemporaryDirectory() as work:
         rows = measure(args, args.comparison, work)
-    flags = [f"--{name}={getattr(args, name)}" for name in ("set", "peer", "precision", "replicas", "dynamic_padding")
+    kept = "set", "peer", "precision", "replicas", "dynamic_padding"
+    flags = [f"--{name}={getattr(args, name)}" for name in kept
              if getattr(args, name) != parser.get_default(name)]
     report.append("Speed beside a peer", rows,
                   command=" ".join(["python -m benchmarks.throughput", args.comparison, *flags]),

@@ -38,7 +38,8 @@ class Ended(NamedTuple):
 
 
 def run(module: str, arguments: Sequence[str], log_path: str, *, cwd: str,
-        before: Callable[[], object] = lambda: None, strike: Optional[Tuple[int, float]] = None) -> Ended:
+        before: Callable[[], object] = lambda: None, strike: Optional[Tuple[int, float]] = None
+        ) -> Ended:
     """Runs a command, and kills it and its processes if it takes too long.
 
     Args:

@@ -112,4 +112,5 @@ def _change_safetensors(content: bytes, generator: random.Random) -> Change:
 
 _STRUCTURED: Dict[str, Callable[[bytes, random.Random], Change]] = {
     ".json": _change_json, ".jsonl": _change_json_line, ".tfrecord": _change_record,
-    ".safetensors": _change_safetensors, **dict.fromkeys((".txt", ".tsv", ".csv", ".conll", ""), _change_table)}
+    ".safetensors": _change_safetensors,
+    **dict.fromkeys((".txt", ".tsv", ".csv", ".conll", ""), _change_table)}

@@ -44,29 +44,11 @@ def read(path, task):
             [to_label(row[label_column]) for row in rows])
 
 
-def batches_of(tokenizer, texts, labels, batch_size, order):
-    for start in range(0, len(order), batch_size):
-        rows = order[start:start + batch_size]
-        batch = tokenizer(*map(list, zip(*[texts[i] for i in rows])), truncation=True, max_length=128,
-                          padding="longest", return_tensors="pt")
-        yield batch, torch.tensor([labels[i] for i in rows])
-
-
-def order_of(lengths, args):
-    """A pass over the examples in whole batches; grouped by length as `group_by_length` does, or as here."""
-    order = torch.randperm(len(lengths)).tolist()
-    order = order[:len(order) // args.batch_size * args.batch_size]
-    if args.shuffled_groups:
-        rows = np.reshape(order, (-1, args.batch_size))
-        batches = np.concatenate([
-            np.reshape(sorted(window.ravel(), key=lambda i: lengths[i]), window.shape)
-            for window in np.array_split(rows, max(1, round(len(rows) / 50)))])
-        return batches[torch.randperm(len(batches)).numpy()].ravel().tolist()
-    if not args.group_by_length:
-        return order
-    window = 50 * args.batch_size
-    return [i for start in range(0, len(order), window)
-            for i in sorted(order[start:start + window], key=lambda i: -lengths[i])]
+def batch_of(tokenizer, examples):
+    """The batch of some (texts, label), and the labels."""
+    texts, labels = zip(*examples)
+    return tokenizer(*map(list, zip(*texts)), truncation=True, max_length=128, padding="longest",
+                     return_tensors="pt"), torch.tensor(labels)
 
 
 class GooglesAdam(torch.optim.Optimizer):
@@ -134,13 +116,11 @@ def shuffled(examples, batch_size):
 def train(model, tokenizer, texts, labels, args):
     """Returns examples/s, without the first steps."""
     num_steps = int(args.max_steps or len(texts) * args.epochs / args.batch_size)
-    lengths = [len(ids) for ids in tokenizer(*map(list, zip(*texts)))["input_ids"]]
 
     def batches():
-        while True:
-            for batch, targets in batches_of(tokenizer, texts, labels, args.batch_size,
-                                             order_of(lengths, args)):
-                yield {**batch, "labels": targets}
+        for examples in shuffled(list(zip(texts, labels)), args.batch_size):
+            batch, targets = batch_of(tokenizer, examples)
+            yield {**batch, "labels": targets}
 
     return train_on(batches(), model, num_steps, args.batch_size, args.learning_rate,
                     args.optimizer, args.autocast)
@@ -150,7 +130,8 @@ def train(model, tokenizer, texts, labels, args):
 def predict(model, tokenizer, texts, labels):
     model.eval()
     predicted = []
-    for batch, _ in batches_of(tokenizer, texts, labels, 32, range(len(texts))):
+    for first in range(0, len(texts), 32):
+        batch, _ = batch_of(tokenizer, list(zip(texts, labels))[first:first + 32])
         logits = model(**batch).logits
         predicted += (logits[:, 0] if logits.shape[1] == 1 else logits.argmax(-1)).tolist()
     return predicted
@@ -164,9 +145,6 @@ def main():
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--batch_size", type=int, default=32)
     parser.add_argument("--epochs", type=float, default=3)
-    parser.add_argument("--group_by_length", action="store_true")
-    parser.add_argument("--shuffled_groups", action="store_true",
-                        help="batches of similar length in random order, as here")
     parser.add_argument("--learning_rate", type=float, default=5e-5)
     parser.add_argument("--optimizer", choices=sorted(OPTIMIZERS), default="adamw")
     parser.add_argument("--initial_bias", action="store_true",

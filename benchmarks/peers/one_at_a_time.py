@@ -2,10 +2,11 @@
 
   python -m benchmarks.peers.one_at_a_time augment --model=BERT --data_dir=glue/CoLA --shows_text=true
 
-Augmentation is the loop of TinyBERT's published data_augmentation.py: each word of one WordPiece is a
-forward pass over the masked text and, with --shows_text, the text itself, with the scores of the whole
-vocabulary at every position, the best of which the host sorts out. Rewriting is bert-ad's worker: a pair
-is tokenized, padded to 128 tokens and scored, then the next. Same checkpoint and texts as ours.
+Augmentation is the loop of TinyBERT's published data_augmentation.py: each word of one WordPiece is
+a forward pass over the masked text and, with --shows_text, the text itself, with the scores of the
+whole vocabulary at every position, the best of which the host sorts out. Rewriting is bert-ad's
+worker: a pair is tokenized, padded to 128 tokens and scored, then the next. Same checkpoint and
+texts as ours.
 """
 
 import json
