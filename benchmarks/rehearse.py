@@ -56,7 +56,7 @@ _ROWS = [
         "--sentence_transformers_python={huggingface_python} --input_file={data}/texts.txt",
         peer=_HUGGINGFACE),
     Row("fuzz", "--work_dir={work} --cases=20"),
-    Row("gpu", "--toy --minutes=4 --output_dir={work} --stages=large"),
+    Row("gpu", "--toy --minutes=4 --output_dir={work} --stages=fine-tuning-mini"),
     Row("large_set", "--model={model} --data_dir={data}/glue/MNLI --work_dir={work} --num_pairs=20000"),
     Row("long_texts", "--model={model} --data={data}/qa_en/newwiki_train.json"),
     Row("machine_faults", "--work_dir={work} --runs=1"),
