@@ -42,7 +42,7 @@ class Run(NamedTuple):
     num_examples: int
     forward: Forward  # the model and its loss
     make_source: Callable[[], batches.Source]  # called only if steps are left to train
-    # Of the encoder. None: no FLOP/s are reported, and XLA's choice is that of BERT-base.
+    # Of the encoder; None: no FLOP/s are reported, and XLA is chosen as for BERT-base.
     config: Optional[modeling.BertConfig] = None
     # The word embeddings are also output weights, so their gradient has all rows.
     ties_embeddings: bool = False
@@ -254,7 +254,8 @@ def _model_fn(run: Run, source: batches.Source, initial_values: checkpoints.Init
             lr_schedule=settings.lr_schedule, min_lr_ratio=settings.min_lr_ratio,
             loss_scale=made.loss_scale, transfer_dtype=tf.as_dtype(settings.gradient_transfer),
             # A pool's examples may have any number of sequences, too.
-            most_rows=None if made.has_pool else most_rows, compiled=is_compiled and xla.compiles_update(devices),
+            most_rows=None if made.has_pool else most_rows,
+            compiled=is_compiled and xla.compiles_update(devices),
             bias_correction=settings.adam_bias_correction)
         _skip_report_of_uninitialized_variables()
         if devices.peers.others:
