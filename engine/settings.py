@@ -6,6 +6,7 @@ the run's record, the report, the model card and docs/flags.md are made from the
 """
 
 import dataclasses
+import functools
 import math
 from typing import (
     Any, Callable, Container, Dict, List, Optional, Sequence, Tuple, Type, TypeVar, Union,
@@ -20,7 +21,6 @@ from engine.errors import UserError
 Settings = TypeVar("Settings")
 
 MAX_SEED = 2**31 - 1
-
 AUTO = "auto"  # of a setting that is also true or false
 
 
@@ -122,20 +122,14 @@ def _definition(annotation: Any) -> Callable:
     """absl's function that defines a flag of this type; Optional[int] counts as int."""
     alternatives: List[Any] = list(getattr(annotation, "__args__", None) or [annotation])
     if alternatives == [bool, str]:
-        return _define_switch
+        return functools.partial(
+            flags.DEFINE, _SwitchParser(), serializer=flags.ArgumentSerializer(), boolean=True)
     return {int: flags.DEFINE_integer, float: flags.DEFINE_float, bool: flags.DEFINE_bool,
             str: flags.DEFINE_string}[alternatives[0]]
 
 
 class _SwitchParser(flags.BooleanParser):
-    """true, false, or auto."""
+    """A boolean, by --name and --noname too, or auto."""
 
     def parse(self, argument: Union[bool, str]) -> Union[bool, str]:
         return argument if argument == AUTO else super().parse(argument)
-
-
-def _define_switch(name: str, default: Union[bool, str], help_text: str,
-                   flag_values: flags.FlagValues, module_name: str) -> None:
-    """Defines a boolean flag, with --name and --noname, that may also be auto."""
-    flags.DEFINE_flag(flags.Flag(_SwitchParser(), flags.ArgumentSerializer(), name, default, help_text,
-                                 boolean=True), flag_values, module_name)

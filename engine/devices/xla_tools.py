@@ -36,8 +36,7 @@ def check(xla_flags: str, search_path: str, folders: Sequence[str], needs_ptxas:
         raise UserError(
             f"XLA needs CUDA's {' and '.join(missing)} to compile for GPUs, which TensorFlow finds in "
             f"none of {', '.join(searched)}: {runtime.XLA_PARTS}; or name a CUDA folder that has it with "
-            "XLA_FLAGS=--xla_gpu_cuda_data_dir=FOLDER in front of the command; or train without XLA "
-            "(--xla=false)")
+            "XLA_FLAGS=--xla_gpu_cuda_data_dir=FOLDER in front of the command; or set --xla=false")
 
 
 def check_here() -> None:

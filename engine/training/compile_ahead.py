@@ -6,7 +6,7 @@ Otherwise it would compile for each length when that first comes, one program af
 import itertools
 import multiprocessing.pool
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
 
 import tensorflow.compat.v1 as tf
 
@@ -41,14 +41,11 @@ def note(features: Dict[str, tf.Tensor], step: tf.Tensor,
 def first_steps(source: batches.Source, plan: TrainingPlan, steps: range) -> Dict[int, Tuple[int, ...]]:
     """The steps in which a length of batches first comes, and their lengths; rare ones may be missing."""
     found: Dict[int, Tuple[int, ...]] = {}
-    known: Set[Tuple[int, int]] = set()  # anchors and candidates of a length differ in their number
     for step in steps[:_MAX_STEPS]:
         lengths = source.lengths_of_batch(plan.global_batch(step))
-        if not known.issuperset(enumerate(lengths)):
+        # Anchors and candidates of the same length differ in their number.
+        if {*enumerate(lengths)}.difference(*map(enumerate, found.values())):
             found[step] = lengths
-            known.update(enumerate(lengths))
-        if len(known) == len(source.buckets) * len(lengths):
-            break
     return found
 
 

@@ -40,7 +40,7 @@ class Run(NamedTuple):
     devices: Devices
     training: Training
     window_batches: int = WINDOW_BATCHES  # of the plan
-    # Of the encoder. None: no FLOP/s are reported, and XLA's choice is that of BERT-base.
+    # Of the encoder; None: no FLOP/s are reported, and XLA is chosen as for BERT-base.
     config: Optional[modeling.BertConfig] = None
     evaluate: Optional[Evaluate] = None  # needed for evaluation during the training
     # Called before the first step; writes the model's files besides checkpoints.
@@ -249,7 +249,8 @@ def _model_fn(run: Run, source: batches.Source, initial_values: checkpoints.Init
             lr_schedule=settings.lr_schedule, min_lr_ratio=settings.min_lr_ratio,
             loss_scale=made.loss_scale, transfer_dtype=tf.as_dtype(settings.gradient_transfer),
             # A pool's examples may have any number of sequences, too.
-            most_rows=None if made.has_pool else most_rows, compiled=is_compiled and xla.compiles_update(devices),
+            most_rows=None if made.has_pool else most_rows,
+            compiled=is_compiled and xla.compiles_update(devices),
             bias_correction=settings.adam_bias_correction)
         _skip_report_of_uninitialized_variables()
         if devices.peers.others:

@@ -69,9 +69,8 @@ class TrainingSettings:
         False, "Keep only the input of each encoder layer in memory, and compute the layer again "
         "for its gradient: less memory, more time, the same result.")
     xla: Union[bool, str] = setting(
-        AUTO, "Compile the encoder's layers with XLA in training; batches are padded to one of "
-        "at most eight lengths, each of which is compiled once. auto: on cards with TensorFlow 2.15, if "
-        "that is estimated to save time; the log says so.")
+        AUTO, "Compile the encoder's layers with XLA in training, for at most eight lengths of batches. "
+        "auto: on cards with TensorFlow 2.15, if that is estimated to save time.")
     dynamic_padding: bool = setting(
         True, "Pad each batch to its longest example; false pads it to --max_seq_length.")
     seed: int = setting(

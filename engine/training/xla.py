@@ -1,14 +1,12 @@
 """Whether XLA compiles the layers of a training, and for which lengths of batches.
 
-A program is for one length. Compiling it takes time, and it saves most launches of a layer's operations. So
-batches are padded to the lengths for which compiling and computing take the least time together, and
---xla=auto compiles if that is less than without XLA. The rates are those of an A100 and of two CPU cores,
-estimated: no card has confirmed them.
+A program is for one length, takes time to compile, and saves most launches of a layer. So batches are padded to
+the lengths for which compiling and computing take the least time, and --xla=auto compiles if that is less than
+without XLA. The rates are estimates for an A100 and for two CPU cores: no card has confirmed them.
 """
 
-import collections
 import math
-from typing import Counter, List, NamedTuple, Sequence, Tuple
+from typing import Sequence, Tuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -21,8 +19,8 @@ from engine.devices.devices import Devices
 from engine.errors import UserError
 from engine.progress import counted
 from engine.settings import AUTO
-from engine.training import throughput
 from engine.training.settings import TrainingSettings
+from engine.training.throughput import flops_of_training
 from modeling import BertConfig
 
 # For each length, whose programs all layers share; the host of a card compiles several at a time.
@@ -35,37 +33,30 @@ MAX_LENGTHS = 8
 _MAX_STEPS = 1000  # of the plan, whose batches stand for all
 
 
-class Choice(NamedTuple):
-    """Lengths of batches to compile for."""
-    lengths: Tuple[int, ...]  # ascending
-    seconds: float  # of compiling and computing
-
-
 def bucketed(source: Source, plan: TrainingPlan, settings: TrainingSettings, devices: Devices,
              config: BertConfig, num_steps: int) -> Source:
     """The source in batches of the lengths that XLA compiles; unchanged if XLA is off.
 
-    Logs which, and why; but not that XLA is off on a CPU, where it always is by default.
+    Logs which, and why; but not that XLA is off on a CPU, where it is by default.
 
     Args:
         config: of the encoder.
         num_steps: of the whole training, so that a resumed one has the same lengths.
     """
-    if settings.xla is False or settings.xla == AUTO and devices.kind == "CPU":
+    kind = devices.kind
+    if settings.xla is False or settings.xla == AUTO and kind == "CPU":
         return source
     lengths, counts = _lengths_of(source, plan, num_steps)
-    counts = counts * settings.examples_per_replica
-    seconds = throughput.flops_of_training(
-        config, lengths, settings.freeze_layers) / FLOPS_PER_SECOND[devices.kind]
-    choice = choose(lengths.tolist(), seconds.tolist(), counts.tolist(), COMPILE_SECONDS[devices.kind])
+    seconds = settings.examples_per_replica * flops_of_training(
+        config, lengths, settings.freeze_layers) / FLOPS_PER_SECOND[kind]
+    total, chosen = choose(lengths.tolist(), seconds.tolist(), counts.tolist(), COMPILE_SECONDS[kind])
     why = "--xla"
     if settings.xla == AUTO:
-        of_lengths = len(choice.lengths) * COMPILE_SECONDS[devices.kind]
-        compiling = of_lengths + UPDATE_SECONDS
-        launches = (num_steps * settings.gradient_accumulation_steps * config.num_hidden_layers
-                    * LAUNCH_SECONDS)
-        saved = launches + float((seconds * counts).sum()) - (choice.seconds - of_lengths)
-        why = (f"compiling for {counted(len(choice.lengths), 'lengths')} of batches takes an estimated "
+        compiling = UPDATE_SECONDS + len(chosen) * COMPILE_SECONDS[kind]
+        layers = num_steps * settings.gradient_accumulation_steps * config.num_hidden_layers
+        computing = total + UPDATE_SECONDS - compiling
+        saved = layers * LAUNCH_SECONDS + float((seconds * counts).sum()) - computing
+        why = (f"compiling for {counted(len(chosen), 'lengths')} of batches takes an estimated "
                f"{compiling:.0f} s, and saves {max(saved, 0):.0f} s in {counted(num_steps, 'steps')}")
         missing = _missing(devices)
         if missing or saved <= compiling:
@@ -74,10 +65,9 @@ def bucketed(source: Source, plan: TrainingPlan, settings: TrainingSettings, dev
     log.info(
         f"XLA: on ({why}); it compiles the layers once for each length of batches, "
         f"{'before the first step' if runtime.SHARES_PROGRAMS else 'when it first comes'}, of "
-        f"{', '.join(map(str, choice.lengths))} tokens"
-        + (", and the update once" if compiles_update(devices) else
-           f"; TensorFlow {tf.VERSION} on a {devices.kind} updates without it"))
-    return source._replace(buckets=np.array(choice.lengths))
+        f"{', '.join(map(str, chosen))} tokens"
+        + (", and the update once" if compiles_update(devices) else ""))
+    return source._replace(buckets=np.array(chosen))
 
 
 def compiles_update(devices: Devices) -> bool:
@@ -86,42 +76,39 @@ def compiles_update(devices: Devices) -> bool:
 
 
 def choose(lengths: Sequence[int], seconds: Sequence[float], counts: Sequence[float],
-           compile_seconds: float) -> Choice:
-    """The lengths for which compiling and computing take the least time.
+           compile_seconds: float) -> Tuple[float, Tuple[int, ...]]:
+    """The least seconds of compiling and computing, and the lengths to which that pads, ascending.
 
     Args:
         lengths: to which batches would be padded alone, ascending; the last is always chosen.
-        seconds: to compute a sequence of each length.
-        counts: of the sequences in batches of each length.
+        seconds: to compute a batch of each length.
+        counts: of batches of each length.
         compile_seconds: to compile for one length.
     """
-    before = np.cumsum([0.0, *counts]).tolist()  # sequences in shorter batches
+    before = np.cumsum([0.0, *counts]).tolist()  # batches that are shorter
     # Of the first n lengths, with at most as many chosen as rounds are done.
-    best = [Choice((), 0.0)] + [Choice((), math.inf)] * len(lengths)
+    best = [(0.0, ()), *[(math.inf, ())] * len(lengths)]
     for _ in range(MAX_LENGTHS):
         best = [min([best[end], *(
-            Choice((*shorter.lengths, lengths[end - 1]), shorter.seconds + compile_seconds
-                   + (before[end] - before[start]) * seconds[end - 1])
-            for start, shorter in enumerate(best[:end]))], key=lambda choice: choice.seconds)
-            for end in range(len(best))]
+            (cost + compile_seconds + (before[end] - before[start]) * seconds[end - 1],
+             (*chosen, lengths[end - 1])) for start, (cost, chosen) in enumerate(best[:end]))])
+                for end in range(len(best))]
     return best[-1]
 
 
 def _lengths_of(source: Source, plan: TrainingPlan, num_steps: int) -> Tuple[np.ndarray, np.ndarray]:
-    """The lengths of the plan's batches, ascending, and the sequences of each for one example a step."""
-    longest = int(source.padded_lengths().max())
-    counts: Counter[int] = collections.Counter({longest: 0})
+    """The lengths of the plan's batches, ascending, and their counts; each text of an example counts."""
+    found = [int(source.padded_lengths().max())]  # a later batch may have it
     sequences = [1] if source.encoded is None else [1, source.encoded.shape[1] - 1]
     steps = range(num_steps)[:_MAX_STEPS]
     for step in steps:
-        for length, count in zip(source.lengths_of_batch(plan.global_batch(step)), sequences):
-            counts[length] += count
-    lengths = np.array(sorted(counts))
-    return lengths, np.array([counts[length] for length in lengths]) * num_steps / len(steps)
+        found.extend(np.repeat(source.lengths_of_batch(plan.global_batch(step)), sequences))
+    lengths, counts = np.unique(found, return_counts=True)
+    return lengths, counts * num_steps / len(steps)
 
 
 def _missing(devices: Devices) -> str:
-    """What XLA lacks to compile by default, on any worker; empty if nothing."""
+    """What any worker lacks to compile by default; empty if nothing."""
     if not runtime.SHARES_PROGRAMS:
         return f"by default on TensorFlow {tf.VERSION}"
     missing = ""
@@ -129,5 +116,4 @@ def _missing(devices: Devices) -> str:
         xla_tools.check_here()
     except UserError as error:
         missing = str(error)
-    everyones: List[str] = devices.peers.gather("what XLA lacks", missing)
-    return next(filter(None, everyones), "")
+    return next(filter(None, devices.peers.gather("what XLA lacks", missing)), "")

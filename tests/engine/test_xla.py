@@ -18,7 +18,7 @@ from engine.data import batches
 from engine.data.plan import TrainingPlan
 from engine.devices import runtime
 from engine.devices.devices import Devices
-from engine.training import xla
+from engine.training import compile_ahead, xla
 from engine.training.settings import TrainingSettings
 
 import tensorflow.compat.v1 as tf
@@ -138,10 +138,9 @@ def test_the_chosen_lengths_take_the_least_time_of_all(compile_seconds, num_chos
 
     tried = [(*some, lengths[-1]) for size in range(8)
              for some in itertools.combinations(lengths[:-1], size)]
-    found = xla.choose(lengths, seconds.tolist(), counts.tolist(), compile_seconds)
-    assert seconds_of(found.lengths) == pytest.approx(min(map(seconds_of, tried)))
-    assert found.seconds == pytest.approx(seconds_of(found.lengths))
-    assert len(found.lengths) == num_chosen
+    least, chosen = xla.choose(lengths, seconds.tolist(), counts.tolist(), compile_seconds)
+    assert least == pytest.approx(min(map(seconds_of, tried))) == seconds_of(chosen)
+    assert len(chosen) == num_chosen
 
 
 def test_lengths_hold_every_record_and_are_those_of_the_plan(capsys):
@@ -159,6 +158,12 @@ def test_lengths_hold_every_record_and_are_those_of_the_plan(capsys):
             assert found.lengths_of_batch(plan.global_batch(step)) == tuple(
                 min(each for each in found.buckets if each >= length) for length in exact)
             assert set(exact) <= set(found.buckets)  # so many steps are worth each
+        ahead = compile_ahead.first_steps(found, plan, range(300))
+        assert list(ahead) == sorted(ahead) and ahead == {
+            step: found.lengths_of_batch(plan.global_batch(step)) for step in ahead}
+        for part in range(len(exact)):
+            assert {lengths[part] for lengths in ahead.values()} == {
+                found.lengths_of_batch(plan.global_batch(step))[part] for step in range(300)}
 
 
 CARDS = Devices(("/gpu:0",), "GPU", "one_device", tf.ConfigProto())
