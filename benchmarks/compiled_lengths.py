@@ -86,7 +86,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as store:
         rows = [row(*each) for each in sources(args.model, args.data, store)]
     report.append("Tokens computed for each real one, with XLA", rows,
-                  command="python -m benchmarks.compiled_lengths")
+                  command="python -m benchmarks.compiled_lengths", versions={"TensorFlow": tf.VERSION})
 
 
 if __name__ == "__main__":
