@@ -183,9 +183,11 @@ def _converted(model: Served) -> Iterator[str]:
 
 def _open(onnxruntime: Any, path: str, devices: Devices, spins: bool) -> Any:
     options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4  # its errors are ours
     options.intra_op_num_threads = len(devices.names) * devices.concurrent_steps
     options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spins)))
     try:
         return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # its classes have no common base
-        raise UserError(f"onnxruntime {onnxruntime.__version__} cannot compute {path}: {error}") from error
+        raise UserError(f"onnxruntime {onnxruntime.__version__} cannot compute {path}: "
+                        f"{log.brief(error)}") from error
