@@ -1,6 +1,7 @@
 """What a step asks of a card: operations to launch, multiply-adds, bytes to move. Needs no card.
 
-  python -m benchmarks.step_cost                         # the table of docs/results.md
+  python -m benchmarks.step_cost                         # the tables of the pages, into results.md
+  python -m benchmarks.page_tables                       # then rewrites the pages
   python -m benchmarks.step_cost --precision=float16     # one step, itemized
 
 Counts the operations of the real graph with the sizes that they have in a step: what a card launches
@@ -12,10 +13,11 @@ these, not a measurement: each kernel takes as long as its slowest part.
 
 import argparse
 import collections
+import functools
 import re
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from benchmarks import step_graph
+from benchmarks import report, step_graph
 from benchmarks.step_graph import FINE_TUNING, PREDICTION, PRETRAINING, Workload
 
 import tensorflow.compat.v1 as tf
@@ -250,6 +252,11 @@ ROWS = (
        ("large", dict(batch_size=64, length=128, precision="float16", task=PRETRAINING),
         "with XLA V100 168, A100 357"),
        ("base", dict(batch_size=128, length=128, precision="float16", task=PREDICTION), "")])
+# The titles of the tables in benchmarks/results.md.
+STEPS, PARTS, FROZEN = ("What a step asks of a card", "What a step asks of a card, by part",
+                        "What a step asks of a card, with frozen layers")
+PART = Workload(12, 768, 32, 128, precision="float16")  # the step whose parts are shown
+FROZEN_LAYERS = (0, 6, 9, 12)
 
 
 def step_costs(workload: Workload, operations: Iterable[tf.Operation]) -> List[Cost]:
@@ -261,7 +268,8 @@ def step_costs(workload: Workload, operations: Iterable[tf.Operation]) -> List[C
 def figures(workload: Workload, costs: Sequence[Cost]) -> Dict[str, str]:
     """A row of the table."""
     moved = sum(cost.bytes for cost in costs if not cost.is_product)
-    row = {"operations": f"{len(costs):,}",
+    exchanges = sum(cost.kind == "NcclAllReduce" for cost in costs)
+    row = {"operations": f"{len(costs):,}", "all-reduces": str(exchanges or "–"),
            "TFLOP": f"{sum(cost.flops for cost in costs) / 1e12:.2f}", "GB": f"{moved / 1e9:.1f}"}
     for name in ("V100", "A100", "H100"):
         seconds = (CARDS[name].seconds(costs, workload.precision)
@@ -290,16 +298,43 @@ def table(rows: Sequence[Dict[str, str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def itemized(costs: Sequence[Cost], key: Callable[[Cost], str]) -> str:
+def itemized(costs: Sequence[Cost], key: Callable[[Cost], str]) -> List[Dict[str, str]]:
     """Operations, TFLOP and GB by a property of the operations, most bytes first."""
     groups = collections.defaultdict(list)
     for cost in costs:
         groups[key(cost)].append(cost)
-    return table([{"": name or "outside of functions", "operations": f"{len(group):,}",
-                   "TFLOP": f"{sum(cost.flops for cost in group) / 1e12:.2f}",
-                   "GB": f"{sum(cost.bytes for cost in group) / 1e9:.2f}"}
-                  for name, group in sorted(
-                      groups.items(), key=lambda item: -sum(cost.bytes for cost in item[1]))])
+    return [{"": name or "outside of functions", "operations": f"{len(group):,}",
+             "TFLOP": f"{sum(cost.flops for cost in group) / 1e12:.2f}",
+             "GB, products included": f"{sum(cost.bytes for cost in group) / 1e9:.2f}"}
+            for name, group in sorted(
+                groups.items(), key=lambda item: -sum(cost.bytes for cost in item[1]))]
+
+
+def append_tables() -> None:
+    """Counts the steps of the pages' tables, and appends these to results.md."""
+    @functools.lru_cache(maxsize=None)
+    def costs_of_step(workload: Workload) -> List[Cost]:
+        return step_costs(workload, step_graph.operations_of(workload))
+
+    def append(title: str, rows: Sequence[Dict[str, str]]) -> None:
+        report.append(title, rows, command="python -m benchmarks.step_cost",
+                      versions={"TensorFlow": tf.VERSION})
+
+    rows = []
+    for model, changes, published in ROWS:
+        workload = Workload(*SIZES[model], **changes)
+        rows.append({"step": describe(model, workload), **figures(workload, costs_of_step(workload)),
+                     "published, examples/s": published})
+    append(STEPS, rows)
+    append(PARTS, itemized(costs_of_step(PART), lambda cost: cost.function))
+    frozen = {count: costs_of_step(PART._replace(precision="float32", freeze_layers=count))
+              for count in FROZEN_LAYERS}
+    seconds = {count: CARDS["V100"].seconds(costs, "float32") for count, costs in frozen.items()}
+    kept = ("operations", "TFLOP", "GB")
+    append(FROZEN, [{"frozen layers": str(count),
+                     **{name: value for name, value in figures(PART, costs).items() if name in kept},
+                     "estimated speed of a V100": f"{seconds[0] / seconds[count]:.1f} ×"}
+                    for count, costs in frozen.items()])
 
 
 def _parse() -> argparse.Namespace:
@@ -329,15 +364,9 @@ def main() -> None:
         costs = step_costs(workload, step_graph.operations_of(workload))
         print(table([{"": describe(args.model, workload), **figures(workload, costs)}]))
         for key in ("function", "kind"):
-            print("\n" + itemized(costs, lambda cost: getattr(cost, key)))
+            print("\n" + table(itemized(costs, lambda cost: getattr(cost, key))))
     else:
-        rows = []
-        for model, changes, published in ROWS:
-            workload = Workload(*SIZES[model], **changes)
-            costs = step_costs(workload, step_graph.operations_of(workload))
-            rows.append({"step": describe(model, workload), **figures(workload, costs),
-                         "published, examples/s": published})
-        print(table(rows))
+        append_tables()
 
 
 if __name__ == "__main__":

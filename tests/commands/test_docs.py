@@ -12,6 +12,7 @@ import sys
 import pytest
 from absl import flags
 
+from benchmarks import page_tables
 from conftest import ROOT
 from engine.cli import command
 from engine.cli.foreign_flags import PROGRAMS
@@ -191,3 +192,9 @@ def test_the_glossary_says_what_a_run_says(pretrained, monkeypatch, capfd):
     command.run(run.main, run.define_flags(), usage="", argv=shlex.split(text)[2:])
     expected = re.search(r"\*\*Expect\*\* `(.*?)`", text_of("docs/glossary.md")).group(1)
     assert expected in capfd.readouterr().err
+
+
+def test_tables_in_pages_are_those_of_the_newest_results():
+    texts = [text_of(os.path.relpath(path, ROOT)) for path in page_tables.paths()]
+    assert [page_tables.rewritten(text) for text in texts] == texts
+    assert sum(text.count("<!-- table:") for text in texts) == 3
