@@ -210,6 +210,8 @@ def mean_gradients(loss_of: Callable[[Union[int, tf.Tensor]], tf.Tensor], num_mi
             loss is not multiplied.
     """
     scale = None if loss_scale is None else tf.convert_to_tensor(loss_scale.value)
+    if num_micro_batches > 1:  # scaled losses instead of a pass over all gradients at the end
+        scale = (tf.constant(1.0) if scale is None else scale) / num_micro_batches
     loss = loss_of(0)
     variables = tf.trainable_variables()
     gradients = tf.gradients(loss, variables, scale)
@@ -233,7 +235,7 @@ def mean_gradients(loss_of: Callable[[Union[int, tf.Tensor]], tf.Tensor], num_mi
         lambda index, *sums: index < num_micro_batches, add_micro_batch,
         [first_index, loss, [_first(gradient, num_micro_batches) for gradient in gradients]],
         parallel_iterations=1, back_prop=False)
-    means = [_mean(total, gradient, num_micro_batches)
+    means = [_joined(total, gradient, num_micro_batches)
              for total, gradient in zip(sums, gradients)]
     return loss_sum / num_micro_batches, list(zip(means, variables))
 
@@ -263,16 +265,16 @@ def _added(total: Union[tf.Tensor, _Rows], gradient: multigpu_optimizer.Gradient
     return total + gradient
 
 
-def _mean(total: Union[tf.Tensor, _Rows], first: multigpu_optimizer.Gradient,
-          count: int) -> multigpu_optimizer.Gradient:
+def _joined(total: Union[tf.Tensor, _Rows], first: multigpu_optimizer.Gradient,
+            count: int) -> multigpu_optimizer.Gradient:
     if not isinstance(total, _Rows):
-        return total / count
+        return total
     values = total.values.concat()
     indices = tf.bitcast(total.indices.concat(), first.indices.dtype)
     rows = first.indices.shape.num_elements()
     indices.set_shape([rows and rows * count])
     values.set_shape(indices.shape.concatenate(first.values.shape[1:]))
-    return tf.IndexedSlices(values / count, indices, first.dense_shape)
+    return tf.IndexedSlices(values, indices, first.dense_shape)
 
 
 class AdamWeightDecayOptimizer(multigpu_optimizer.AdamWeightDecayOptimizer):

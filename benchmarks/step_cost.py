@@ -28,7 +28,8 @@ from tensorflow.python.framework import function_def_to_graph, smart_cond
 FREE = frozenset(
     "AssignVariableOp Const ExpandDims Identity IdentityN NoOp Placeholder PreventGradient "
     "ReadVariableOp Reshape Shape ShapeN Size Rank Squeeze StopGradient VarHandleOp VariableV2 Bitcast "
-    "BroadcastGradientArgs".split())
+    "BroadcastGradientArgs Enter Exit LoopCond Merge NextIteration Switch TensorArrayV3 "
+    "TensorArrayGatherV3 TensorArrayReadV3 TensorArrayScatterV3 TensorArrayWriteV3".split())
 PRODUCTS = frozenset(("MatMul", "BatchMatMul", "BatchMatMulV2"))
 _READS_PART = frozenset(("GatherV2", "Slice", "StridedSlice"))  # no more than they return
 # How often the size of its last input goes through memory: Adam reads gradient, m, v and the
@@ -189,6 +190,10 @@ def _is_launched(op: tf.Operation, known: Known) -> bool:
 
 
 def _cost(op: tf.Operation, function: str, known: Known) -> Cost:
+    if op.type == "TensorArrayConcatV3":  # of rows, whose size is known, or of their indices
+        rows = op.outputs[0]
+        return Cost(op.type, function, 0.0,
+                    2 * _bytes(rows, known) if rows.shape.is_fully_defined() else 0)
     moved = sum(_bytes(x, known) for x in (*op.inputs, *op.outputs))
     flops = 0.0
     if op.type in PRODUCTS:
@@ -351,6 +356,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--cards", type=int, default=1)
     parser.add_argument("--xla", action="store_true")
     parser.add_argument("--freeze_layers", type=int, default=0)
+    parser.add_argument("--micro_batches", type=int, choices=(1, 2), default=1)
     return parser.parse_args()
 
 
@@ -360,7 +366,7 @@ def main() -> None:
     if args.precision:
         workload = Workload(*SIZES[args.model], args.batch_size, args.length, args.task,
                             args.precision, args.transfer, args.xla, args.cards,
-                            args.freeze_layers)
+                            args.freeze_layers, args.micro_batches)
         costs = step_costs(workload, step_graph.operations_of(workload))
         print(table([{"": describe(args.model, workload), **figures(workload, costs)}]))
         for key in ("function", "kind"):

@@ -34,6 +34,7 @@ class Workload(NamedTuple):
     xla: bool = False
     cards: int = 1
     freeze_layers: int = 0
+    micro_batches: int = 1  # of batch_size; the operations of a second one are those of all others
 
 
 def operations_of(workload: Workload) -> List[tf.Operation]:
@@ -65,7 +66,7 @@ def _training(workload: Workload) -> tf.Operation:
 
 
 def train_op(workload: Workload, features: Dict[str, tf.Tensor]) -> tf.Operation:
-    """A training step as the loop makes it, without accumulation."""
+    """A training step as the loop makes it."""
     tf.train.get_or_create_global_step()
     mode = Mode(is_training=True, dropout_seed=tf.constant([1, 2], tf.int64),
                 computation=modeling.Computation(
@@ -77,10 +78,19 @@ def train_op(workload: Workload, features: Dict[str, tf.Tensor]) -> tf.Operation
     values = checkpoints.InitialValues(
         None, 0, is_frozen=TrainingSettings(freeze_layers=workload.freeze_layers).freezes)
 
-    def loss_of(_):
+    count, size = workload.micro_batches, workload.batch_size
+
+    def part(values: tf.Tensor, index) -> tf.Tensor:
+        rows = values[index * size:(index + 1) * size]
+        rows.set_shape([size, *values.shape[1:]])
+        return rows
+
+    def loss_of(index):
+        own = {name: x if count == 1 else part(x, index) for name, x in features.items()}
         with values.scope():
-            return forward(features, mode)
-    _, gradients = optimization.mean_gradients(pool.Loss(loss_of, 1, 0), 1, loss_scale)
+            return forward(own, mode)
+    _, gradients = optimization.mean_gradients(
+        pool.Loss(loss_of, count, 0), count, loss_scale)
     return optimization.create_train_op(
         gradients, 1e-4, 10, 1, loss_scale=loss_scale, compiled=workload.xla,
         transfer_dtype=tf.as_dtype(workload.transfer))
@@ -113,7 +123,7 @@ def _forward(workload: Workload) -> Forward:
 
 def features_of(workload: Workload) -> Dict[str, tf.Tensor]:
     """Placeholders for a step's features."""
-    size = workload.batch_size
+    size = workload.batch_size * workload.micro_batches
     if workload.task == SIMILARITY:
         shapes = {**dict.fromkeys(("anchor_ids", "anchor_mask"), [size, workload.length]),
                   **dict.fromkeys(("candidate_ids", "candidate_mask"), [size, 1, workload.length]),

@@ -247,7 +247,7 @@ def _model_fn(run: Run, source: batches.Source, initial_values: checkpoints.Init
             gradients, settings.learning_rate, schedule.num_train_steps, schedule.warmup_steps,
             optimizer=settings.optimizer, layer_lr_decay=settings.layer_lr_decay,
             lr_schedule=settings.lr_schedule, min_lr_ratio=settings.min_lr_ratio,
-            loss_scale=made.loss_scale, transfer_dtype=tf.as_dtype(settings.gradient_transfer),
+            loss_scale=made.loss_scale, transfer_dtype=tf.as_dtype(settings.transfer),
             # A pool's examples may have any number of sequences, too.
             most_rows=None if made.has_pool else most_rows,
             compiled=is_compiled and xla.compiles_update(devices),

@@ -61,10 +61,10 @@ class TrainingSettings:
         "scale, for GPUs with tensor cores. bfloat16: the same without a loss scale, for Ampere and "
         "newer GPUs and for CPUs with AMX or AVX512-BF16; TensorFlow 2.15.",
         choices=PRECISIONS)
-    gradient_transfer: str = setting(
-        FLOAT32, "Type in which gradients cross replicas. float16: half the bytes, rounded to 11 "
-        "bits and added up in them, with the dynamic loss scale of --precision=float16.",
-        choices=(FLOAT32, FLOAT16))
+    gradient_transfer: Optional[str] = setting(
+        None, "Type in which gradients cross replicas, by default float16 with --precision=float16 "
+        "and else float32. float16: half the bytes, rounded to 11 bits and added up in them, with "
+        "the dynamic loss scale of --precision=float16.", choices=(FLOAT32, FLOAT16))
     recompute_layers: bool = setting(
         False, "Keep only the input of each encoder layer in memory, and compute the layer again "
         "for its gradient: less memory, more time, the same result.")
@@ -87,7 +87,12 @@ class TrainingSettings:
     @property
     def scales_loss(self) -> bool:
         """Whether gradients pass through float16, and so need a loss scale."""
-        return FLOAT16 in (self.precision, self.gradient_transfer)
+        return FLOAT16 in (self.precision, self.transfer)
+
+    @property
+    def transfer(self) -> str:
+        """The type in which gradients cross replicas."""
+        return self.gradient_transfer or (FLOAT16 if self.precision == FLOAT16 else FLOAT32)
 
     def freezes(self, name: str) -> bool:
         """Whether a parameter keeps its value."""
@@ -232,6 +237,11 @@ def run_settings(values: flags.FlagValues, devices: Devices, num_layers: int,
         output_dir=worker_dirs.output_directory(
             required(values, "output_dir"), devices.peers, is_training=values.do_train),
         store_dir=_make_store_dir(values, devices))
+    training = found.training
+    if values.do_train and devices.num_replicas > 1 and training.transfer != (
+            training.gradient_transfer or FLOAT32):
+        log.info("gradients cross replicas in float16, as --precision=float16 computes them; "
+                 "--gradient_transfer=float32 widens them before")
     if "init_checkpoint" in values and values.do_train and not (
             found.init_checkpoint or checkpoints.latest(found.output_dir)):
         log.warn("no --init_checkpoint: the whole model starts from random values")

@@ -3,9 +3,18 @@
 import numpy as np
 
 from conftest import checkpoint_values, on_tensorflow_2
+from engine.training.settings import TrainingSettings
 from optimization import LossScale
 from optimizer_runs import FLOAT16_ROUNDING, overflowing
 from trainings import STEPS, recorded, settings, train
+
+
+def test_gradients_of_float16_cross_in_float16_unless_told_otherwise():
+    transfers = {(precision, given): TrainingSettings(
+        precision=precision, gradient_transfer=given).transfer
+        for precision in ("tf32", "bfloat16", "float16") for given in (None, "float32")}
+    assert {key for key, transfer in transfers.items() if transfer == "float16"} == {
+        ("float16", None)}
 
 
 def relative_error(actual, expected, initial) -> float:

@@ -49,6 +49,7 @@ def test_a_run_is_resumed_with_the_settings_that_it_recorded(name, release, tmp_
     train(kind, release, folder, train_batch_size=8, **length(kind, 24))
     said = capsys.readouterr().err
     assert "(step " in said and "is resumed with its recorded --dynamic_padding=False" in said
+    assert "--gradient_transfer=float32" in said  # as it began, whatever its precision
     assert name != "classifier" or "Preparing" not in said
     with open(os.path.join(folder, "run.json")) as file:
         settings = json.load(file)["settings"]
