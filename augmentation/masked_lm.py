@@ -48,9 +48,6 @@ class MaskedLanguageModel:
         num_candidates: how many words to predict for each masked one.
         per_replica_batch_size: inputs of full length that a replica takes at a time; of
             shorter inputs, as many as have those tokens.
-
-    Raises:
-        UserError: the vocabulary has too few words, or the checkpoint belongs to another model.
     """
 
     def __init__(self, config: modeling.BertConfig, checkpoint: checkpoints.Checkpoint,

@@ -43,9 +43,6 @@ def load(path: str) -> WordVectors:
 
     Only lower-cased words made of letters are kept: no other word is looked up, and none
     should replace a word of a text.
-
-    Raises:
-        UserError: with the number of the line, if it is not a word and its vector.
     """
     files.require_file(path, "--glove_embs")
     found: Dict[str, np.ndarray] = {}

@@ -20,11 +20,7 @@ class Student(NamedTuple):
 
 
 def find(value: str, teacher: Teacher) -> Student:
-    """The student that --student gives: the folder of a model, or a shape.
-
-    Raises:
-        UserError: it is neither, or has another vocabulary than the teacher.
-    """
+    """The student that --student gives: the folder of a model, or a shape."""
     if re.fullmatch(r"\d+(,\d+)*", value):
         return Student(_config_of_shape(value, teacher.config), None)
     if not os.path.isdir(value):
@@ -61,9 +57,6 @@ def learned_layers(student: modeling.BertConfig, teacher: modeling.BertConfig) -
     """For each layer of the student, the teacher's layer (from 1) that it learns from.
 
     They are spread evenly, up to the teacher's top layer.
-
-    Raises:
-        UserError: the student has more layers.
     """
     count, others = student.num_hidden_layers, teacher.num_hidden_layers
     if count > others:

@@ -46,11 +46,7 @@ class Teacher(NamedTuple):
 
 
 def load(directory: str) -> Teacher:
-    """The model in the output directory of a training, an export, or a converted model.
-
-    Raises:
-        UserError: there is none, or none of a kind that can teach, or its labels are not known.
-    """
+    """The model in the output directory of a training, an export, or a converted model."""
     trained = model_files.open_model(directory, "--teacher")
     description = trained.description()
     if not description or description["kind"] != label_config.SIMILARITY:
@@ -61,11 +57,7 @@ def load(directory: str) -> Teacher:
 
 
 def load_encoder(directory: str, max_seq_length: int) -> Teacher:
-    """The encoder of any model folder.
-
-    Raises:
-        UserError: a file is missing, or the files do not match.
-    """
+    """The encoder of any model folder."""
     model = model_files.open_model(directory, "--teacher")
     return Teacher(model.config(), model.checkpoint, model.encoding(max_seq_length))
 

@@ -70,9 +70,6 @@ def convert_from_huggingface(source_dir: str, output_dir: str, *,
         source_dir: holds config.json, safetensors files, and vocab.txt or tokenizer.json.
         output_dir: new or empty; written completely or not at all.
         takes_pairs: whether a classifier's texts are pairs.
-
-    Raises:
-        UserError: a file is missing or damaged, or the model is not a plain BERT.
     """
     sentences = sentence_transformers.read(source_dir)
     if sentences:
@@ -119,10 +116,6 @@ def convert_from_checkpoint(source: str, output_dir: str, *, labels: Sequence[st
         do_lower_case: default: as the files beside the vocabulary or its tokens say.
         max_seq_length: the longest input in tokens; default: 128, or all positions if fewer.
         bert_config_file, vocab_file: default: those beside the checkpoint.
-
-    Raises:
-        UserError: a file is missing or damaged, the model is no classifier, or the labels do
-            not fit it.
     """
     model = model_files.open_model(source, "--from_checkpoint", model_files.FOREIGN)
     config = load_config(bert_config_file or model.file(model_files.CONFIG))
@@ -173,9 +166,6 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
             or newest checkpoint is converted.
         output_dir: new or empty; written completely or not at all.
         bert_config_file, vocab_file: default: those beside the checkpoint.
-
-    Raises:
-        UserError: a file is missing or damaged, or the checkpoint does not fit the config.
     """
     model = model_files.open_model(source, "--from_tensorflow")
     weights = _weights_of(model.checkpoint)

@@ -65,11 +65,7 @@ class Encoding(NamedTuple):
 
 def load_encoding(vocab_file: str, *, do_lower_case: bool, max_seq_length: int,
                   vocab_size: int, type_vocab_size: int = 2) -> Encoding:
-    """Loads the vocabulary and checks it against the model's `vocab_size`.
-
-    Raises:
-        UserError: the file is missing, damaged or belongs to another model.
-    """
+    """Loads the vocabulary and checks it against the model's `vocab_size`."""
     tokenizer = vocabulary.load_tokenizer(vocab_file, do_lower_case)
     if max_seq_length < 3:
         raise UserError(f"--max_seq_length={max_seq_length}: must be at least 3, for [CLS], a "

@@ -54,11 +54,7 @@ def check_type(config: Mapping[str, Any], path: str) -> None:
 
 
 def open_weights(folder: str) -> Weights:
-    """The tensors of a folder's safetensors file, under the names of transformers' BERT.
-
-    Raises:
-        UserError: the file is missing or damaged.
-    """
+    """The tensors of a folder's safetensors file, under the names of transformers' BERT."""
     path = os.path.join(folder, WEIGHTS)
     _refuse_pickle(folder)
     with files.open_regular(path, "weights") as file:

@@ -30,11 +30,7 @@ LINE_CHARACTERS = frozenset("\t\r\n")  # that end a column or a line of predicti
 
 
 def read(folder: str) -> Optional[Dict[str, Any]]:
-    """The description of the model in a folder; None if there is none.
-
-    Raises:
-        UserError: the file is damaged.
-    """
+    """The description of the model in a folder; None if there is none."""
     path = os.path.join(folder, FILE)
     if not os.path.exists(path):
         return None
@@ -105,9 +101,6 @@ def from_huggingface(config: Mapping[str, Any], path: str, num_outputs: int) -> 
     Args:
         config: the content of config.json, which may not name the labels.
         num_outputs: the outputs of the classifier's head.
-
-    Raises:
-        UserError: its labels are not numbered 0, 1, 2 …, or their kind is not supported.
     """
     names = config.get("id2label", {str(i): f"LABEL_{i}" for i in range(num_outputs)})
     labels = _labels(names, path)
@@ -124,9 +117,6 @@ def of_labels(labels: Sequence[str], kind: Optional[str], num_outputs: int,
         labels: in the order of the model's outputs; none for a regression.
         kind: one of KINDS; None: a single label of several, or else a regression.
         flag: the flag that gives the labels, for messages.
-
-    Raises:
-        UserError: there are not as many labels as outputs.
     """
     kind = kind or ("regression" if num_outputs == 1 and not labels else "classes")
     expected = 0 if kind == "regression" else num_outputs

@@ -71,9 +71,6 @@ def open_model(path: str, flag: str, needs: str = ENCODER) -> ModelFiles:
         path: a folder stands for its best, its newest or its only checkpoint.
         flag: the flag that gives it, for messages.
         needs: what the command needs of the model, one of NEEDS.
-
-    Raises:
-        UserError: there is no such model, or it is not what the command needs.
     """
     if os.path.exists(os.path.join(path, huggingface.CONFIG)) and not _is_tensorflows(path):
         raise UserError(f"{flag}={path} is a Hugging Face folder: python -m encoder.convert "

@@ -70,10 +70,6 @@ def load_config_of_flags(values: flags.FlagValues,
     Args:
         model: the one to start from. Its upper layers may be left out by a --bert_config_file, but
             not by a file beside it that nobody has named.
-
-    Raises:
-        UserError: the model has fewer positions or more layers, or lacks a part of the encoder; or
-            there is no such file.
     """
     found = find_file(values, "bert_config_file", model_files.CONFIG)
     if not (found or values.init_checkpoint) and "do_train" in values and not values.do_train:
@@ -99,9 +95,6 @@ def load_model(values: flags.FlagValues,
 
     Args:
         needs: what the command needs of --init_checkpoint, see `model_files.open_model`.
-
-    Raises:
-        UserError: they do not belong together, or the model is not what the command needs.
     """
     model = None
     if values.init_checkpoint:

@@ -47,9 +47,6 @@ def open_store(patterns: str, flag: str, sizes: Sizes, store_dir: str) -> Opened
     Args:
         patterns: names of files, patterns and directories, comma-separated.
         flag: the flag that gives them, for messages.
-
-    Raises:
-        UserError: the files hold no examples of these sizes.
     """
     specifications = _specifications(find(patterns, flag), flag, sizes)
     memory = os.path.join(store_dir, "hashes.json")
@@ -128,11 +125,7 @@ def _lengths_of_first(path: str) -> Optional[Dict[str, int]]:
 
 def read_chunks(path: str, specification: Specification,
                 vocab_size: int) -> Iterator[store.Chunk]:
-    """The records of a file, checked, with the columns of the store.
-
-    Raises:
-        UserError: a record is damaged, or not an example for a model of this size.
-    """
+    """The records of a file, checked, with the columns of the store."""
     record_lengths.check(path)
     num_read = 0
     for batch in _parsed(path, specification):

@@ -30,11 +30,7 @@ class Sentences(NamedTuple):
 
 
 def read(folder: str) -> Optional[Sentences]:
-    """Reads the files of a Hugging Face folder; None if it is not sentence-transformers'.
-
-    Raises:
-        UserError: one is damaged, or vectors are made in a way that is not known here.
-    """
+    """Reads the files of a Hugging Face folder; None if it is not sentence-transformers'."""
     if not os.path.exists(os.path.join(folder, MODULES)):
         return None
     modules = _modules(folder)

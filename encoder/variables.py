@@ -57,9 +57,6 @@ def match(shapes: Mapping[str, Tuple[int, ...]], config: Mapping[str, Any], fram
         framework: "tensorflow" or "huggingface": whose names `shapes` has.
         path: the checkpoint's path, for messages.
         num_outputs: the number of the classifier's outputs; None to ignore its head.
-
-    Raises:
-        UserError: the checkpoint is not a BERT of this config.
     """
     table = correspondence(config, num_outputs)
     rows: List[Row] = []

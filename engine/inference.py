@@ -49,11 +49,7 @@ def mode_on(devices: Devices) -> Mode:
 
 
 def load_weights(session: tf.Session, saver: tf.train.Saver, checkpoint: checkpoints.Checkpoint) -> None:
-    """Reads the variables of a graph whose model infers as `mode_on` says.
-
-    Raises:
-        UserError: the checkpoint lacks some.
-    """
+    """Reads the variables of a graph whose model infers as `mode_on` says."""
     checkpoints.check_matches(checkpoint, session.graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES))
     with checkpoint_files.reading(checkpoint.path):
         saver.restore(session, checkpoint.path)

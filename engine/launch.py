@@ -117,9 +117,6 @@ class Launcher(NamedTuple):
 
         Returns:
             0 if all succeeded; else the status of the decisive worker.
-
-        Raises:
-            UserError: a machine does not come back.
         """
         for restart in range(1, max_restarts + 1):
             status = self._run_once()

@@ -62,11 +62,7 @@ def define_flags(values: flags.FlagValues, cls: Type[Settings], *names: str,
 
 
 def from_flags(values: flags.FlagValues, cls: Type[Settings]) -> Settings:
-    """Settings from flags; a setting without a flag in this command has its default.
-
-    Raises:
-        UserError: a value is out of its range.
-    """
+    """Settings from flags; a setting without a flag in this command has its default."""
     return cls(**{field.name: _checked(values, field) for field in dataclasses.fields(cls)
                   if field.name in values})
 

@@ -17,9 +17,6 @@ def read_texts(path: text_files.Path, odd: OddRows) -> Iterator[Optional[Tuple[s
 
     Args:
         odd: see `text_files.lines`.
-
-    Raises:
-        UserError: the file cannot be read, or is not UTF-8.
     """
     for _, line in text_files.lines(path, odd=odd):
         text_a, between, text_b = (line or "").strip().rpartition(_BETWEEN)

@@ -46,11 +46,7 @@ class Corpus(NamedTuple):
 
 def tokenize(sentences: Iterable[Sentence], directory: str, tokenizer: BatchTokenizer,
              num_processes: int) -> Corpus:
-    """Tokenizes sentences into new stores in `directory`.
-
-    Raises:
-        UserError: there is no text, or the vocabulary knows little of it.
-    """
+    """Tokenizes sentences into new stores in `directory`."""
     id_dtype = "uint16" if tokenizer.largest_id < 2 ** 16 else "uint32"
     columns = {"ids": store.Column(id_dtype, ragged=True),
                "document": store.Column("int64", ragged=False),

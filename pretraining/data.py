@@ -76,9 +76,6 @@ def load_records(patterns: str, flag: str, sizes: Sizes, store_dir: str, *,
         patterns: names of files, patterns and directories, comma-separated.
         flag: the flag that gives them, for messages.
         vocab_file: if given, it must be the one that the files were made with.
-
-    Raises:
-        UserError: the files hold no examples of these sizes.
     """
     opened = pretraining_tfrecords.open_store(patterns, flag, sizes, store_dir)
     if vocab_file:

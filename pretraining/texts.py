@@ -27,11 +27,7 @@ class Sentence(NamedTuple):
 
 
 def read_sentences(paths: Iterable[text_files.Path], input_format: str) -> Iterator[Sentence]:
-    """The sentences of all files, one after the other; the end of a file ends a document.
-
-    Raises:
-        UserError: with file and line number, if something cannot be read.
-    """
+    """The sentences of all files, one after the other; the end of a file ends a document."""
     document = 0
     for path in paths:
         for sentence in FORMATS[input_format](path, document):

@@ -163,11 +163,7 @@ have none, that of `[CLS]` is the score of having none""",
 
 
 def described(folder: str, given: Mapping[str, Any] = {}) -> Reading:
-    """The settings that a trained model's description has, except those given.
-
-    Raises:
-        UserError: the description is damaged.
-    """
+    """The settings that a trained model's description has, except those given."""
     types = {**get_type_hints(WindowSettings), **get_type_hints(AnswerSettings)}
     path = os.path.join(folder, label_config.FILE)
     record = {**files.read_record(path, "the model's description", types), **given}

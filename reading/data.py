@@ -139,9 +139,6 @@ def load(path: str, encoding: Encoding, settings: WindowSettings, store_dir: str
 
     Args:
         is_training: leaves out the questions whose answers do not point at their text.
-
-    Raises:
-        UserError: the file is not in SQuAD's format; there is nothing to learn from.
     """
     files.require_file(path, "the file of questions", files.DOCUMENT_BYTES)
     content = provenance.content_hash(path, os.path.join(store_dir, "hashes.json"))

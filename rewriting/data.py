@@ -101,10 +101,6 @@ def load_slots(path: str, encoding: Encoding, store_dir: str, *, dynamic_padding
     Args:
         labelled: False for predictions: the pairs are all phrases of the file, in its order,
             whether they fit or not, and whether the model can read them or not.
-
-    Raises:
-        UserError: the file is not in a format of `slot_files.read_slots`, or the model can read
-            none of its phrases.
     """
     files.require_file(path, "the set")
     content = provenance.content_hash(path, os.path.join(store_dir, "hashes.json"))

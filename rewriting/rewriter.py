@@ -36,11 +36,7 @@ class Pool(NamedTuple):
 
 
 def load_pool(path: str, encoding: Encoding, store_dir: str) -> Pool:
-    """Opens the phrases of a file, preparing them first if needed.
-
-    Raises:
-        UserError: the file holds no phrase, or none that the model can read.
-    """
+    """Opens the phrases of a file, preparing them first if needed."""
     files.require_file(path, "--pool_file")
     content = provenance.content_hash(path, os.path.join(store_dir, "hashes.json"))
     key = {"content": content, "format": os.path.splitext(path)[1],

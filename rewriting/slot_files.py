@@ -48,10 +48,6 @@ def read_slots(path: str, *, labelled: bool = True,
     Args:
         labelled: False for lines to be scored: their phrases come as they stand, without labels.
         odd: counts lines that are no slot, which come as UNREAD; without it, they are errors.
-
-    Raises:
-        UserError: with file and line number, for a line that is not a slot; also if the file
-            holds none.
     """
     extension = os.path.splitext(path)[1].lower()
     if extension not in (".jsonl", ".tsv", ".txt"):

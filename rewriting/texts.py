@@ -57,9 +57,6 @@ def read_with_categories(path: text_files.Path, what: str, column: Optional[str]
         what: the flag that names the file, for errors.
         column, category_column: the name of a column, or its number from 1.
         header: see `define_flags`.
-
-    Raises:
-        UserError: the file cannot be read, or no row has a text.
     """
     given = columns.Roles(column, category_column)
     table = columns.read_head(files.require_file(os.fspath(path), what), header)

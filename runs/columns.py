@@ -124,9 +124,6 @@ def read_head(path: str, header: Optional[bool], more_names: Sequence[str] = ())
     Args:
         header: whether the first line names the columns; None detects it.
         more_names: names that columns have, in addition to those of any file of texts.
-
-    Raises:
-        UserError: the file cannot be read, or is empty.
     """
     kind = text_files.input_format(path)
     odd = OddRows("", skips_lines=True)  # reading the whole file reports them
@@ -200,9 +197,6 @@ def find(table: Table, given: Roles, *, labelled: bool, takes_pairs: Optional[bo
             yet, or takes both: a column of second texts is then detected, unless a column of texts
             is given.
         trained: those of the training file.
-
-    Raises:
-        UserError: a column is missing or ambiguous, or the file has too few columns.
     """
     if labelled and table.width < 2:
         hint = (table.describe() if table.format == "jsonl" else "columns are separated by tabs "

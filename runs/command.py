@@ -44,9 +44,6 @@ def run(values: flags.FlagValues, kind: Type[Capability],
 
     Args:
         model_of: makes the model of the flags, of this kind; called before any file is written.
-
-    Raises:
-        UserError: there is nothing to do, or the flags do not fit together.
     """
     names = [name for name in (*_WORK, "do_export") if name in values]
     if not any(values[name].value for name in names):

@@ -110,9 +110,6 @@ def write(output_dir: str, kind: Type[Capability], frozen_type: Optional[str],
         frozen_type: also writes a frozen graph whose weights have this type, one of
             `saved_model.FLOAT_TYPES`.
         version: the value of --export_version.
-
-    Raises:
-        UserError: there is no trained model.
     """
     trained, model = _open(output_dir, kind)
     checkpoint, folder = trained.checkpoint, _export_folder(output_dir, version)

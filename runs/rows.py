@@ -54,10 +54,6 @@ def read_split(split: Split, data_dir: str, kind: Optional[Kind] = None, *,
         part: of the file, which may hold none.
         odd: counts the rows that are not as the split says; UNREAD takes their place.
         kind: what the labels are; not needed for a file without labels.
-
-    Raises:
-        UserError: with file and line number, for anything that is not as the split says;
-            also if the file holds no example.
     """
     path = os.path.join(data_dir, split.file)
     skipped: Counter[str] = collections.Counter()

@@ -51,11 +51,7 @@ def words_of(context: str) -> Words:
 
 
 def paragraphs(path: str) -> Iterator[Paragraph]:
-    """The paragraphs of a file, in its order, checked one by one.
-
-    Raises:
-        UserError: the file is not JSON, or not in SQuAD's format; the message says where.
-    """
+    """The paragraphs of a file, in its order, checked one by one."""
     for number, article in enumerate(_entry(_load(path), "data", list, path), 1):
         of_article = f"{path}, article {number}"
         for position, value in enumerate(_entry(article, "paragraphs", list, of_article), 1):

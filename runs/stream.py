@@ -47,9 +47,6 @@ class OpenModel(contextlib.ExitStack):
     Args:
         forward, checkpoint: the model.
         values: the flags of PredictionSettings and of devices.
-
-    Raises:
-        UserError: no such devices.
     """
 
     def __init__(self, forward: Forward, checkpoint: Checkpoint, values: flags.FlagValues):

@@ -65,11 +65,7 @@ class Try(NamedTuple):
 
 
 def asked(values: flags.FlagValues) -> Sequence[Try]:
-    """The tries that the flags ask for; none for a single training.
-
-    Raises:
-        UserError: the flags do not fit together.
-    """
+    """The tries that the flags ask for; none for a single training."""
     given = [name for name in ("seeds", "num_seeds", "learning_rates")
              if name in values and values[name].value is not None]
     if not given:

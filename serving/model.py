@@ -140,11 +140,7 @@ class ServedModel:
 
 
 def open_newest(name: str, folder: str, values: flags.FlagValues, devices: Devices) -> ServedModel:
-    """Opens the model in a folder, or the newest of the numbered versions in it: FOLDER/1, FOLDER/2 …
-
-    Raises:
-        UserError: there is no model that reads texts.
-    """
+    """Opens the model in a folder, or the newest of the numbered versions in it: FOLDER/1, FOLDER/2 …"""
     numbers = sorted(export.versions(folder), reverse=True)
     for number in numbers:
         try:

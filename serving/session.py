@@ -39,9 +39,6 @@ class TensorFlowSession:
 
     Args:
         device: the logical device to run on, one of `model.devices.names`.
-
-    Raises:
-        UserError: the checkpoint lacks a variable of the model.
     """
 
     def __init__(self, model: Served, device: str):
@@ -54,11 +51,7 @@ class TensorFlowSession:
             fetch=[predictions[name].name for name in self._fetched]))
 
     def run(self, features: Features) -> Features:
-        """The predictions for a batch of b examples, each [b, ...].
-
-        Raises:
-            UserError: a prediction in float16 is not finite.
-        """
+        """The predictions for a batch of b examples, each [b, ...]."""
         found = dict(zip(self._fetched, self._call(*[features[name] for name in self._names])))
         if self._is_checked:
             inference.check_finite([found])

@@ -137,9 +137,6 @@ def load(file: TextFile, encoding: Encoding, query_prefix: str, store_dir: str, 
 
     Args:
         query_prefix: put before anchors.
-
-    Raises:
-        UserError: the file is not what its first rows say.
     """
     content = [provenance.content_hash(file.path, os.path.join(store_dir, "hashes.json")), *file[1:],
                query_prefix]

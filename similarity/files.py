@@ -84,11 +84,7 @@ class TextFile(NamedTuple):
                 + (f" and {counted(hard, 'hard negatives')}" if hard > 0 else "")}[self.layout]
 
     def as_pairs(self) -> "TextFile":
-        """Of a file with scores, the pairs whose score is above half the largest.
-
-        Raises:
-            UserError: there is none.
-        """
+        """Of a file with scores, the pairs whose score is above half the largest."""
         scores = [example.score for example in self.examples()]
         above = max(scores, default=0.0) / 2
         count = sum(score > above for score in scores)
@@ -100,11 +96,7 @@ class TextFile(NamedTuple):
         return self._replace(above=above)
 
     def examples(self) -> Iterator[Example]:
-        """Streams the examples; only a file with entailment is read as a whole.
-
-        Raises:
-            UserError: with file and line, for a text or a label that is missing or wrong.
-        """
+        """Streams the examples; only a file with entailment is read as a whole."""
         found = (self._of_squad() if self.layout == QUESTIONS else
                  self._of_relations() if self.layout == ENTAILMENT and self.label is not None else
                  self._of_rows())
@@ -201,9 +193,6 @@ def open_file(path: str, given: Given, *, labelled: bool) -> TextFile:
 
     Args:
         labelled: whether labels are read.
-
-    Raises:
-        UserError: it cannot be read, a column is missing, or the columns do not fit together.
     """
     if path.lower().endswith(".json"):
         file = TextFile(

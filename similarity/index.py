@@ -28,9 +28,6 @@ _CHUNK_TEXTS = 4096
 def documents_of(file: TextFile) -> Iterator[str]:
     """The documents of a file: the text of each line or, if an example has several texts, each
     positive and hard negative, once.
-
-    Raises:
-        UserError: with file and line, for a text that is missing or empty.
     """
     seen: Set[bytes] = set()
     for example in file.examples():
@@ -120,9 +117,6 @@ class Index:
     Attributes:
         vectors: float32 [m, D], mapped from the file.
         texts: of the documents, by their numbers from 0.
-
-    Raises:
-        UserError: there is none in the folder, or it was built with another model.
     """
 
     def __init__(self, folder: str, encoder: Encoder):

@@ -22,9 +22,6 @@ class Encoder:
         trained: a model for similarity.
         batch_size: of a replica; None: the default of --predict_batch_size.
         size: the number of components, the first of the model's; None: all of them.
-
-    Raises:
-        UserError: the model is of another kind, or has fewer components.
     """
 
     def __init__(self, trained: ModelFiles, devices: Devices, precision: str,

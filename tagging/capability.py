@@ -27,11 +27,7 @@ from tagging.model import Tagger
 
 
 def open_files(values: flags.FlagValues) -> Dict[str, TaggedFile]:
-    """The files of the sets that the flags ask for, by the names of the sets.
-
-    Raises:
-        UserError: one is missing, or has no sentence.
-    """
+    """The files of the sets that the flags ask for, by the names of the sets."""
     layout = Layout(values.word_column, values.tag_column)
     return {name: formats.open_file(sets.find(values, name, formats.EXTENSIONS), layout,
                                     has_tags=name != "test") for name in sets.wanted(values)}

@@ -38,11 +38,7 @@ class TagSet(NamedTuple):
 
 
 def find_tags(file: TaggedFile) -> TagSet:
-    """The types of a file's entities, and the scheme that spells most of its sentences.
-
-    Raises:
-        UserError: it has no entity.
-    """
+    """The types of a file's entities, and the scheme that spells most of its sentences."""
     types, spelled, num_sentences = set(), collections.Counter(), 0
     for sentence in file.sentences():
         entities = schemes.entities(sentence.tags)
@@ -141,11 +137,7 @@ def _columns(encoding: Encoding, *, has_tags: bool) -> Dict[str, store.Column]:
 
 def load_sentences(file: TaggedFile, tags: TagSet, encoding: Encoding, store_dir: str, *,
                    dynamic_padding: bool) -> SentenceSet:
-    """Opens the tokenized sentences of a file; tokenizes them if the store does not have them yet.
-
-    Raises:
-        UserError: the file has a tag that the model does not know, or is not in its format.
-    """
+    """Opens the tokenized sentences of a file; tokenizes them if the store does not have them yet."""
     content = [provenance.content_hash(file.path, os.path.join(store_dir, "hashes.json")),
                type(file).__name__, file.layout, file.has_tags]
     key = {"content": content, "words": _WORDS_VERSION, "tags": [tags.types, tags.scheme],

@@ -76,9 +76,6 @@ def open_file(path: str, layout: Layout, *, has_tags: bool) -> TaggedFile:
 
     Args:
         has_tags: False: only the words are read.
-
-    Raises:
-        UserError: its first line has no such columns.
     """
     is_json = os.path.splitext(path)[1].lower() in _JSON
     return (JsonLines if is_json else Columns)(path, layout, has_tags)

@@ -280,9 +280,6 @@ def _learned_kind(job: Job, examples: TrainingSet) -> Kind:
     """The kind of labels; of a regression, with the mean and deviation to learn.
 
     They are those of the training set, unless the training starts from an output layer.
-
-    Raises:
-        UserError: all labels of a regression are equal.
     """
     kind = examples.kind
     if kind.labels:

@@ -146,11 +146,7 @@ def content_of(split: AnySplit, data_dir: str, memory_path: str) -> List[Any]:
 
 def load_texts(task: Task, split: AnySplit, data_dir: str, encoding: Encoding, store_dir: str, *,
                dynamic_padding: bool) -> TextSet:
-    """Opens the tokenized examples of a file; tokenizes them if the store does not have them yet.
-
-    Raises:
-        UserError: the file does not have the task's columns and labels.
-    """
+    """Opens the tokenized examples of a file; tokenizes them if the store does not have them yet."""
     content = content_of(split, data_dir, os.path.join(store_dir, "hashes.json"))
     kind = task.kind if split.columns.label is not None else None
     columns = {"input_ids": store.Column(encoding.id_dtype, ragged=True),

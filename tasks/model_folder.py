@@ -45,9 +45,6 @@ def load(model_dir: str, flag: str = "--output_dir"
     Args:
         model_dir: the output directory of a training, an export, or a converted classifier.
         flag: the flag that `model_dir` comes from, for error messages.
-
-    Raises:
-        UserError: the description is missing, or does not fit the checkpoint.
     """
     model = model_files.open_model(model_dir, flag, model_files.CLASSIFIER)
     description = model.description()

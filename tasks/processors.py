@@ -108,11 +108,7 @@ def digest(split: ProcessorSplit, data_dir: str) -> str:
 
 
 def make_task(specification: str) -> Task:
-    """The task of `--processor=path/to/file.py:ClassName`. A mistake in that file has its traceback.
-
-    Raises:
-        UserError: there is no such file or class, or its labels cannot be used.
-    """
+    """The task of `--processor=path/to/file.py:ClassName`. A mistake in that file has its traceback."""
     processor = _load(specification)()
     # For a regression, processors return no labels or [None].
     labels = tuple(str(name).strip() for name in processor.get_labels() or () if name is not None)

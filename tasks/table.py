@@ -73,11 +73,7 @@ TASKS = {
 
 
 def find_task(name: str) -> Tuple[str, Task]:
-    """The key in TASKS and the task; "SST-2", "sst2" and "sst_2" are the same task.
-
-    Raises:
-        UserError: there is no such task.
-    """
+    """The key in TASKS and the task; "SST-2", "sst2" and "sst_2" are the same task."""
     def plain(text: str) -> str:
         return text.lower().replace("-", "").replace("_", "")
 

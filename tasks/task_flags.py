@@ -39,9 +39,6 @@ def find(values: flags.FlagValues, sets: Sequence[str],
         sets: the sets that the run needs, of "train", "dev" and "test", in this order.
         trained: what a trained model classifies; without it, the labels are those of the training
             file.
-
-    Raises:
-        UserError: there is no such task, or one of its files is missing or malformed.
     """
     if values.processor and values.task_name:
         raise UserError(f"--processor={values.processor} and --task_name={values.task_name}: give "

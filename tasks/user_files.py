@@ -64,9 +64,6 @@ def make_task(values: flags.FlagValues, names: Sequence[str],
         names: of the sets that the run needs: "train", "dev" and "test", in this order.
         trained: what a trained model classifies, and the columns that it was trained with: those
             of the flags come first. Without it, the labels are those of the training file.
-
-    Raises:
-        UserError: a file or a column is missing, or the labels cannot be learned.
     """
     kind, takes_pairs, remembered = trained[:3] if trained else (None, None, None)
     _check_kind(values, kind)

@@ -29,11 +29,7 @@ _TEXT, *_NUMBERS = (tf.as_dtype(name).as_datatype_enum for name in (
 
 
 def read(path: str) -> Dict[str, Entry]:
-    """The dtype, shape and size of each variable, by its name; without texts, which no model reads.
-
-    Raises:
-        UserError: the file is no index, or TensorFlow cannot read such a variable.
-    """
+    """The dtype, shape and size of each variable, by its name; without texts, which no model reads."""
     content = files.read_whole(path, "the index", _MOST_BYTES)
     try:
         _, _, *place, _ = _varints(content[-_FOOTER_BYTES:], 0, 4)

@@ -59,9 +59,6 @@ def latest(directory: str) -> Optional[Checkpoint]:
     """The newest undamaged checkpoint of an output directory; None if it has no checkpoints.
 
     Warns of newer, damaged ones.
-
-    Raises:
-        UserError: all checkpoints are damaged.
     """
     names = checkpoint_files.list_checkpoints(directory)[::-1]
     found = _first_whole(directory, names, "the newest checkpoint that is whole is taken")
@@ -109,9 +106,6 @@ def open_checkpoint(path: str, what: str = "--init_checkpoint") -> Checkpoint:
     Args:
         path: its prefix, its .index file, an output directory (its `best`), or an export.
         what: the flag that `path` comes from, for error messages.
-
-    Raises:
-        UserError: it is missing, damaged or truncated.
     """
     prefix = _prefix_of(path, what)
     damage = checkpoint_files.damage(prefix)
@@ -143,11 +137,7 @@ def write_checkpoint(prefix: str, variables: Mapping[str, np.ndarray]) -> None:
 
 
 def read_evaluations(directory: str) -> Dict[str, Any]:
-    """The record of the evaluations during a training: the best checkpoint, and all evaluations.
-
-    Raises:
-        UserError: the file is damaged.
-    """
+    """The record of the evaluations during a training: the best checkpoint, and all evaluations."""
     path = os.path.join(directory, EVALUATIONS)
     if not os.path.exists(path):
         return {"best_checkpoint": None, "evaluations": []}
@@ -295,9 +285,6 @@ def frozen(checkpoint: Checkpoint, scope: str) -> Iterator[None]:
 
     Its variables have the values of `checkpoint` and their names there, below `scope`. They are
     loaded at the start of each session and not saved in the training's checkpoints.
-
-    Raises:
-        UserError: the checkpoint lacks a variable.
     """
     def get_variable(getter, name, *args, **kwargs):
         own_name = name[len(scope) + 1:]

@@ -19,9 +19,6 @@ def write(path: str, export_dir: str) -> None:
     Args:
         path: of the file, which replaces an earlier one.
         export_dir: a folder that `saved_model.write` has written.
-
-    Raises:
-        UserError: tf2onnx is not installed, or the export is damaged.
     """
     try:
         graph, inputs, outputs = _loaded(export_dir)
@@ -37,9 +34,6 @@ def convert(path: str, graph: tf.GraphDef, inputs: Dict[str, str], outputs: Dict
 
     Args:
         inputs, outputs: their names in the file, by the names of their tensors in the graph.
-
-    Raises:
-        UserError: tf2onnx is not installed.
     """
     try:
         import tf2onnx  # few need it

@@ -40,11 +40,7 @@ def is_there(folder: str) -> bool:
 
 
 def write(folder: str, build: Build, checkpoint: checkpoints.Checkpoint) -> None:
-    """Writes the model with the checkpoint's values into an empty folder.
-
-    Raises:
-        UserError: the checkpoint belongs to another model.
-    """
+    """Writes the model with the checkpoint's values into an empty folder."""
     no_gpu = tf.ConfigProto(device_count={"GPU": 0})
     with tf.Graph().as_default() as graph, tf.Session(graph=graph, config=no_gpu) as session:
         with tf.variable_scope("", use_resource=True, custom_getter=_at_zero):
@@ -71,9 +67,6 @@ def write_frozen_graph(path: str, build: Build, checkpoint: checkpoints.Checkpoi
     Args:
         float_type: the constants' type, one of FLOAT_TYPES; the model computes in float32
             either way.
-
-    Raises:
-        UserError: a weight is too large for the type.
     """
     with tf.Graph().as_default() as graph:
         with tf.variable_scope("", custom_getter=constants(checkpoint, float_type)):

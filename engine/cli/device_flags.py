@@ -66,9 +66,6 @@ def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
 
     Args:
         training: False if the process only predicts or evaluates.
-
-    Raises:
-        UserError: the flags disagree, or the machine lacks what they need.
     """
     asked, joined = settings.from_flags(values, DeviceSettings), coordination.NO_PEERS
     if training and "heartbeat_timeout" in values:

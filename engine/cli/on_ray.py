@@ -40,9 +40,6 @@ def run(main: Callable[[flags.FlagValues], None], argv: List[str], values: flags
         main: of the command. Its module has `define_flags()`. It may also have `open_model(values)`,
             a context manager, and `run(values, model)`: all parts of an actor then share one open model.
         argv, values: the command's arguments, and the same as flags.
-
-    Raises:
-        UserError: parts are missing; Ray or the cluster is.
     """
     count, command = values.shards, _name_of(main)
     missing = dict.fromkeys(range(count), _LOST)

@@ -80,11 +80,7 @@ def skips_lines(values: flags.FlagValues) -> bool:
 
 
 def count_on_ray(values: flags.FlagValues) -> Optional[int]:
-    """The number of parts that --ray_address asks for; None without the flag.
-
-    Raises:
-        UserError: the flags do not go together.
-    """
+    """The number of parts that --ray_address asks for; None without the flag."""
     if "ray_address" not in values or not (values.ray_address or values.shards):
         return None
     if not (values.ray_address and values.shards):
@@ -101,9 +97,6 @@ def asked(values: flags.FlagValues, inputs: Optional[str] = "input_file") -> Opt
 
     Args:
         inputs: the flag of the input, if it is optional.
-
-    Raises:
-        UserError: it names no part, or input and output are no files.
     """
     if not (values.shard or values.check_shards):
         return None

@@ -29,11 +29,7 @@ MARKS_OF_COLUMNS = re.compile("(?:\ufeff+(?![ \t]))?")  # not one that is a colu
 
 
 def input_format(path: str) -> str:
-    """The format of a file by its extension; other extensions mean tab-separated text.
-
-    Raises:
-        UserError: a file with another extension holds no text.
-    """
+    """The format of a file by its extension; other extensions mean tab-separated text."""
     form = FORMATS.get(os.path.splitext(path)[1].lower())
     if form:
         return form

@@ -53,11 +53,7 @@ def visibility() -> str:
 
 
 def memory_mb(num_gpus: int) -> List[int]:
-    """The memory of each card in use, in MB. TensorFlow cannot tell before it allocates it.
-
-    Raises:
-        UserError: nvidia-smi does not say how much memory there is.
-    """
+    """The memory of each card in use, in MB. TensorFlow cannot tell before it allocates it."""
     memories = [card.memory_mb for card in visible()[:num_gpus]]
     if len(memories) < num_gpus or None in memories:
         raise UserError("--replicas_per_gpu shares out a card's memory, and nvidia-smi does not "
@@ -87,11 +83,7 @@ def check_seen(flag: str = "--num_gpus") -> None:
 
 
 def check_code(cards: Sequence[Card]) -> None:
-    """Logs that CUDA must first compile TensorFlow's code for some cards.
-
-    Raises:
-        UserError: TensorFlow has no code for one of them.
-    """
+    """Logs that CUDA must first compile TensorFlow's code for some cards."""
     compiled = [card for card in cards if card.compute_capability
                 and runtime.check_code(card.name, card.compute_capability)]
     if compiled:

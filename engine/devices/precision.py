@@ -18,11 +18,7 @@ _AUTO_MIXED_PRECISION = "TF_ENABLE_AUTO_MIXED_PRECISION"
 
 
 def chosen_precision(values: flags.FlagValues) -> str:
-    """The precision from --precision or, in trainings, its old form --fp16.
-
-    Raises:
-        UserError: they disagree.
-    """
+    """The precision from --precision or, in trainings, its old form --fp16."""
     if "fp16" not in values or not values.fp16:
         return values.precision
     if values["precision"].present and values.precision != FLOAT16:
@@ -37,11 +33,7 @@ def dtype_of(precision: str) -> tf.DType:
 
 
 def check(precision: str, devices: Devices) -> None:
-    """Warns of float16 on the CPU.
-
-    Raises:
-        UserError: this TensorFlow cannot compute in it, or would change it.
-    """
+    """Warns of float16 on the CPU."""
     if os.environ.get(_AUTO_MIXED_PRECISION, "").lower() not in ("", "0", "false"):
         raise UserError(f"{_AUTO_MIXED_PRECISION} makes TensorFlow change the precision of some "
                         "operations; unset it, and choose with --precision")

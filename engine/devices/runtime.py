@@ -58,11 +58,7 @@ XLA_NEEDS_PTXAS = not IS_TENSORFLOW_1
 
 
 def check_code(name: str, capability: ComputeCapability) -> bool:
-    """Returns whether CUDA must first compile TensorFlow's code for a card.
-
-    Raises:
-        UserError: this TensorFlow has no code for it.
-    """
+    """Returns whether CUDA must first compile TensorFlow's code for a card."""
     if not IS_TENSORFLOW_1:
         built_for = tf.sysconfig.get_build_info()["cuda_compute_capabilities"]  # "sm_75", ...
         return capability[0] > max(int(each.split("_")[1]) // 10 for each in built_for)

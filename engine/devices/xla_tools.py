@@ -23,9 +23,6 @@ def check(xla_flags: str, search_path: str, folders: Sequence[str], needs_ptxas:
         search_path: the variable PATH.
         folders: where TensorFlow looks by itself.
         needs_ptxas: False if the driver compiles in the place of a missing ptxas.
-
-    Raises:
-        UserError: a part is missing.
     """
     searched = [*_named_folder(xla_flags), *folders]
     missing = [] if _has(searched, LIBDEVICE) or os.path.exists("libdevice.10.bc") else [LIBDEVICE]

@@ -238,11 +238,7 @@ def read_record(path: str, what: str, types: Mapping[str, Types]) -> Dict[str, A
 
 
 def find(patterns: str, flag: str) -> List[str]:
-    """The files that comma-separated paths, patterns and directories match, each once.
-
-    Raises:
-        UserError: one of them names no file.
-    """
+    """The files that comma-separated paths, patterns and directories match, each once."""
     matches: Dict[str, str] = {}  # by their paths without links to folders
     repeated: List[str] = []
     for pattern in filter(None, map(str.strip, patterns.split(","))):

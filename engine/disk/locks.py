@@ -37,9 +37,6 @@ def exclusive(path: str, output: str) -> Iterator[None]:
     Args:
         path: of the lock's file, which is removed at the end.
         output: the output, for the error message, such as "--output_dir=out".
-
-    Raises:
-        UserError: another process, perhaps of another machine, writes the output.
     """
     if os.path.lexists(path) and (os.path.islink(path) or not os.path.isfile(path)):
         raise UserError(f"{path} is no regular file, as a lock of {output} is: remove it")

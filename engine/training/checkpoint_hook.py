@@ -16,9 +16,6 @@ def recover(output_dir: str) -> Optional[checkpoints.Checkpoint]:
     """Cleans up after an interrupted run; returns its newest checkpoint.
 
     Removes damaged newer ones and rewrites the file `checkpoint`, so that Estimator starts from it.
-
-    Raises:
-        UserError: `checkpoint` names one, and there is none.
     """
     os.makedirs(output_dir, exist_ok=True)
     newest = checkpoints.latest(output_dir)

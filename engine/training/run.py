@@ -42,9 +42,6 @@ def find_trained(settings: RunSettings,
 
     Returns:
         The checkpoint, and the flag that names it.
-
-    Raises:
-        UserError: there is none, or it belongs to another run.
     """
     run_record.check(settings.output_dir, facts)
     trained = checkpoints.best(settings.output_dir)

@@ -103,9 +103,6 @@ def check(output_dir: str, facts: Mapping[str, Any]) -> None:
     Args:
         facts: compared with the record. Facts may be missing: an evaluation, for example, need
             not know the training data.
-
-    Raises:
-        UserError: names the first difference.
     """
     record = load(output_dir)
     if not record or not checkpoints.latest(output_dir):

@@ -145,11 +145,7 @@ class EpochSchedule:
         between=(0, 1))
 
     def schedule(self, num_examples: int, global_batch_size: int) -> Schedule:
-        """The schedule.
-
-        Raises:
-            UserError: the examples do not fill one batch, or there are more than MAX_STEPS steps.
-        """
+        """The schedule."""
         steps = num_examples * self.num_train_epochs / global_batch_size
         passes = (f"{counted(num_examples, 'examples')} x "
                   f"{counted(self.num_train_epochs, 'epochs')}")
@@ -223,9 +219,6 @@ def run_settings(values: flags.FlagValues, devices: Devices, num_layers: int,
         num_layers: of the encoder.
         metrics: the names of the task's metrics; the first is the default of --metric_for_best.
         loss: the name of the evaluation's loss; None if it has none.
-
-    Raises:
-        UserError: a flag is missing or has a bad value.
     """
     # distillation.run has no --init_checkpoint: its student starts from --student.
     start = "init_checkpoint" in values and values.init_checkpoint

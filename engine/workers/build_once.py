@@ -33,9 +33,6 @@ def build_once(path: str, facts: Mapping[str, Any], build: Callable[[], None]) -
     """Calls `build`, which creates `path` if missing: first on the builder, then on the others.
 
     Called by all workers, if `find_builder` was called for the directory.
-
-    Raises:
-        UserError: the workers' `facts` about the content differ.
     """
     us, builder = _builders.get(os.path.dirname(os.path.abspath(path)), (NO_PEERS, 0))
     us.compare("the data", {"data": facts})

@@ -54,9 +54,6 @@ def from_environment(environment: MutableMapping[str, str] = os.environ) -> Clus
 
     Removes TF_CONFIG from the environment: Estimator would read it, too, and run the training in
     its own way, which neither restores nor waits on every worker.
-
-    Raises:
-        UserError: TF_CONFIG is malformed.
     """
     text = environment.pop(_VARIABLE, "")
     try:

@@ -24,9 +24,6 @@ def output_directory(path: str, us: Peers, *, is_training: bool) -> str:
     """Makes --output_dir; another worker than the chief gets a folder of its own instead.
 
     A training keeps other trainings out of it until the command ends.
-
-    Raises:
-        UserError: it cannot be written to, or another process trains in it.
     """
     if us.is_chief:
         files.make_directory(path, "--output_dir")
