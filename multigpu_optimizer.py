@@ -24,7 +24,7 @@ LEARNING_RATE = "learning_rate"
 LOSS_SCALE = "loss_scale"
 
 _NAME = "AdamWeightDecayOptimizer"
-# In checkpoints, the number of updates made with bias correction; of an optimizer without `name`.
+# The variable that counts the updates with bias correction, if the optimizer has no other `name`.
 UPDATES = f"{_NAME}/updates"
 
 

@@ -1,7 +1,7 @@
-"""The description of a trained model, of a classifier its labels too, and these in Hugging Face's.
+"""Reads task.json, the description of a trained model, and converts labels from and to Hugging Face.
 
-`task.json` is plain JSON here; what the labels mean for training is in runs/label_types.py. Models
-of other kinds than classifiers have other entries; which kinds there are is in runs/kinds.py.
+This module knows the entries of classifiers as plain JSON; `runs/label_types.py` knows what labels mean for a
+training, and `runs/kinds.py` which other kinds of models there are.
 """
 
 import math

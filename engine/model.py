@@ -10,7 +10,7 @@ from engine.data.batches import Source
 
 
 class Pooled(NamedTuple):
-    """A loss that depends on all n examples of a step, such as one with each as a negative of the others."""
+    """A loss over all n examples of a step, such as a contrastive one: each example is a negative for the others."""
     vectors: tf.Tensor  # float32 [b, w]: all that the loss needs of the batch's examples
     # (the vectors of all examples of the step [n, w], in the plan's order) → mean loss, scalar.
     loss: Callable[[tf.Tensor], tf.Tensor]

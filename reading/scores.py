@@ -123,9 +123,9 @@ class Answered(NamedTuple):
 def results(questions: Sequence[Answered], *, may_have_none: bool) -> Dict[str, float]:
     """The scores in percent, by the names of the official scripts.
 
-    That are exact_match and f1, and, where questions may have no answer, exact, f1 and total,
-    the same of those that have one (HasAns_) and of the others (NoAns_), and the best scores
-    that the predictions would have if more of them were "", with the odds from which on.
+    Without unanswerable questions these are exact_match and f1. With them: exact, f1 and total of all
+    questions, of those that have an answer (HasAns_) and of those that have none (NoAns_); and the best
+    scores that another threshold of the odds would give, with that threshold.
     """
     if not may_have_none:
         return dict(zip(("exact_match", "f1"), _percents(questions)))

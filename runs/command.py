@@ -174,7 +174,7 @@ def _score(job: Job, sets: Sets, predictor: Predictor,
     """
     model, checkpoint, first = job.model, trained_checkpoint(job), None
     tries.warn_of_ensemble(job.settings.output_dir)
-    # What is predicted for a set of both is measured on the way.
+    # A set that is also a test set is measured when its predictions are written.
     dev_alone = {suffix: dev for suffix, dev in sets.dev.items() if dev is not sets.test.get(suffix)}
     log.info(f"{'Evaluating' if dev_alone else model.verb} with {checkpoint.describe()}")
 

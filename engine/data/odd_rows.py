@@ -17,8 +17,8 @@ class OddRows:
 
     Attributes:
         first: the reason of the first, or "".
-        reasons: of the rows for which `attempt` has returned something else, in order, if they are
-            kept; whoever writes a row takes its reason.
+        reasons: why rows could not be read, in order, if the reasons are kept; the writer of a row
+            takes its reason away.
 
     Args:
         become: tells, in the warning, what they become: "have no prediction".
@@ -58,7 +58,10 @@ class OddRows:
 
 
 def attempt(odd: Optional[OddRows], otherwise: Any, read: Callable[..., Any], *args: Any) -> Any:
-    """Returns read(*args), or `otherwise` after a UserError, which `odd` counts; without `odd`, raises it."""
+    """Returns read(*args). After a UserError, `odd` counts the row and `otherwise` is returned.
+
+    Without `odd` the error is raised.
+    """
     try:
         return read(*args)
     except UserError as error:
