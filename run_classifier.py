@@ -11,7 +11,7 @@ from encoder import model_flags
 from encoder.long_texts import LongTexts
 from engine.cli import command, tpu_flags
 from engine.errors import UserError
-from runs import command as runs, kinds, sets
+from runs import kinds, sets, training_command
 from runs.tries import TrySettings
 from tasks import capability, model_folder, task_flags
 from tasks.capability import Classifier
@@ -41,14 +41,14 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_bool("do_predict", False, "Predict the labels of the test set.",
                       flag_values=values)
     capability.define_flags(values)
-    runs.define_flags(values, LongTexts, TrySettings)
+    training_command.define_flags(values, LongTexts, TrySettings)
     tpu_flags.define(values)
     return values
 
 
 def main(values: flags.FlagValues) -> None:
     """Trains, evaluates, predicts and exports, as the flags ask."""
-    runs.run(values, Classifier, lambda values: Classifier(
+    training_command.run(values, Classifier, lambda values: Classifier(
         _classification(values), *model_flags.load_model(values)))
 
 

@@ -131,7 +131,7 @@ def second_pass(forward: Any, checkpoint: checkpoints.Checkpoint, source: Callab
 
 
 def evaluate(model: str, data_dir: str, trained: str, precision: str) -> float:
-    config = model_files.open_model(model, "--model").config()
+    config = model_files.open_folder(model, "--model").config()
     with tempfile.TemporaryDirectory() as folder:
         texts = load_texts(TASKS["cola"], TASKS["cola"].dev, data_dir, encoding_of(model), folder,
                            dynamic_padding=True)
@@ -141,14 +141,14 @@ def evaluate(model: str, data_dir: str, trained: str, precision: str) -> float:
 
 def features(model: str, input_file: str) -> float:
     """The mean of the last layer's states of each text, tokenizing included."""
-    opened = model_files.open_model(model, "--model")
+    opened = model_files.open_folder(model, "--model")
     return second_pass(forward_of(opened.config(), [-1], "mean"), opened.checkpoint,
                        lambda: Texts.of(list(read_texts(input_file)), encoding_of(model)).source(), 32)
 
 
 def augment(model: str, data_dir: str) -> float:
     """Without words of several WordPieces and without writing."""
-    opened = model_files.open_model(model, "--model")
+    opened = model_files.open_folder(model, "--model")
     config, encoding = opened.config(), encoding_of(model, 512)
     with MaskedLanguageModel(config, opened.checkpoint, encoding.tokenizer,
                              devices.find_devices(num_gpus=0, training=False), max_seq_length=512,
@@ -166,7 +166,7 @@ def augment(model: str, data_dir: str) -> float:
 
 def slots_and_phrases(texts: str, pool_file: str, trained: str):
     """The model, the rewriter, the texts, and the pairs that a rewriting of the texts scores."""
-    model = PhraseScorer.open(model_files.open_model(trained, "--trained"))
+    model = PhraseScorer.open(model_files.open_folder(trained, "--trained"))
     phrases = rewriter.load_pool(pool_file, model.encoding, os.path.dirname(pool_file))
     ours = rewriter.Rewriter(model.encoding, phrases, num_candidates=50, top_k=5)
     lines = list(itertools.islice(rewriting_texts.read_texts(texts, "--texts"), NUM_TEXTS))
@@ -179,7 +179,7 @@ def rewrite(texts: str, pool_file: str, trained: str) -> float:
     """All of `python -m rewriting.rewrite`, its search included."""
     model, ours, lines, pairs = slots_and_phrases(texts, pool_file, trained)
     with Predictor(model.forward(), devices.find_devices(num_gpus=0, training=False)) as predictor:
-        predictor.restore(model_files.open_model(trained, "--trained").checkpoint)
+        predictor.restore(model_files.open_folder(trained, "--trained").checkpoint)
 
         def work(some: List[str]) -> int:
             encoded = ours.encode(some)

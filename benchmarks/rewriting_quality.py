@@ -89,7 +89,7 @@ def by_bm25(slots: Sequence[SlotExample]) -> np.ndarray:
 
 def baselines_of(slots_file: str, model: str) -> Dict[str, Dict[str, float]]:
     """The metrics of each baseline on the same phrases: those that the model can read."""
-    encoding = model_files.open_model(model, "--model").encoding(MAX_SEQ_LENGTH)
+    encoding = model_files.open_folder(model, "--model").encoding(MAX_SEQ_LENGTH)
     slots = readable(list(read_slots(slots_file)), encoding)
     num_phrases = np.array([len(slot.phrases) for slot in slots])
     return {name: evaluation.rank(num_phrases, np.ones_like(num_phrases), scores) for name, scores in (

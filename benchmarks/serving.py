@@ -44,7 +44,7 @@ class Measured(NamedTuple):
 
 def write_classifier(source: str, folder: str, num_layers: int) -> None:
     """Writes a classifier with a random output layer on the first layers of an encoder."""
-    model = model_files.open_model(source, "--model")
+    model = model_files.open_folder(source, "--model")
     names = [name for name in model.checkpoint.parameters() if name.startswith("bert/")
              and int((re.findall(r"layer_(\d+)/", name) or [0])[0]) < num_layers]
     values = {name: tf.train.load_variable(model.checkpoint.path, name) for name in names}

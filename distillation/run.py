@@ -21,7 +21,7 @@ from engine.cli import command, device_flags
 from engine.errors import UserError
 from engine.inference import PredictionSettings
 from engine.training.settings import EpochSchedule, define_run_flags, run_settings
-from runs import command as runs, export, kinds, sets
+from runs import export, kinds, sets, training_command
 from runs.capability import Capability, Job, Sets
 from tasks import model_folder, task_flags, user_files
 from tasks.capability import Classifier
@@ -98,7 +98,7 @@ def main(values: flags.FlagValues) -> None:
         _check_flags(values)
     export.check_flags(values, Classifier)
     if values.do_train or values.do_eval:
-        runs.carry_out(*(_general(values) if values.stage == GENERAL else _with_task(values)))
+        training_command.carry_out(*(_general(values) if values.stage == GENERAL else _with_task(values)))
     if values.do_export:
         export.write(values.output_dir, Classifier, values.export_frozen_graph,
                      values.export_version)
@@ -161,7 +161,7 @@ def _with_task(values: flags.FlagValues) -> Tuple[Job, Sets]:
         longest = _LONGEST_PAIR if model.classification.takes_pairs else _LONGEST_TEXT
     job, distillation = _job(values, teacher, model, longest)
     if values.stage == PREDICTION:
-        runs.check_start(job, is_training=values.do_train)
+        training_command.check_start(job, is_training=values.do_train)
     return job, job.model.load(job, values, distillation.training)
 
 

@@ -26,7 +26,7 @@ def find(value: str, teacher: Teacher) -> Student:
     if not os.path.isdir(value):
         raise UserError(f"--student={value} is neither the folder of a model nor a shape: layers,"
                         "hidden,heads,intermediate, such as 4,312,12,1200")
-    model = model_files.open_model(value, "--student")
+    model = model_files.open_folder(value, "--student")
     _check_vocabulary(model.file(vocabulary.FILE), teacher)
     config = model.config()
     model_files.check_encoder(model.checkpoint, config, model.flag)

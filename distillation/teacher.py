@@ -47,10 +47,10 @@ class Teacher(NamedTuple):
 
 def load(directory: str) -> Teacher:
     """The model in the output directory of a training, an export, or a converted model."""
-    trained = model_files.open_model(directory, "--teacher")
+    trained = model_files.open_folder(directory, "--teacher")
     description = trained.description()
     if not description or description["kind"] != label_config.SIMILARITY:
-        trained = model_files.open_model(directory, "--teacher", model_files.LABELS)
+        trained = model_files.open_folder(directory, "--teacher", model_files.LABELS)
     kind = trained.description()["kind"]
     model = kinds.class_of(kind).open(trained)
     return Teacher(model.config, trained.checkpoint, model.encoding, model, kind)
@@ -58,7 +58,7 @@ def load(directory: str) -> Teacher:
 
 def load_encoder(directory: str, max_seq_length: int) -> Teacher:
     """The encoder of any model folder."""
-    model = model_files.open_model(directory, "--teacher")
+    model = model_files.open_folder(directory, "--teacher")
     return Teacher(model.config(), model.checkpoint, model.encoding(max_seq_length))
 
 

@@ -117,7 +117,7 @@ def convert_from_checkpoint(source: str, output_dir: str, *, labels: Sequence[st
         max_seq_length: the longest input in tokens; default: 128, or all positions if fewer.
         bert_config_file, vocab_file: default: those beside the checkpoint.
     """
-    model = model_files.open_model(source, "--from_checkpoint", model_files.FOREIGN)
+    model = model_files.open_folder(source, "--from_checkpoint", model_files.FOREIGN)
     config = load_config(bert_config_file or model.file(model_files.CONFIG))
     vocab_file = vocab_file or model.file(vocabulary.FILE)
     tokens = vocabulary.read_tokens(vocab_file, config.vocab_size)
@@ -167,7 +167,7 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
         output_dir: new or empty; written completely or not at all.
         bert_config_file, vocab_file: default: those beside the checkpoint.
     """
-    model = model_files.open_model(source, "--from_tensorflow")
+    model = model_files.open_folder(source, "--from_tensorflow")
     weights = _weights_of(model.checkpoint)
     config_path = bert_config_file or model.file(model_files.CONFIG)
     bert_config = load_config(config_path).to_dict()

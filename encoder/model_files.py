@@ -31,7 +31,7 @@ _HEAD = ("output_weights", "output_bias")
 
 
 class ModelFiles(NamedTuple):
-    """A model and where its files are. Made by `open_model`."""
+    """A model and where its files are. Made by `open_folder`."""
     path: str  # as the user gave it
     flag: str  # that gave it
     folder: str  # of all files but the checkpoint's
@@ -64,7 +64,7 @@ class ModelFiles(NamedTuple):
         return label_config.read(self.folder)
 
 
-def open_model(path: str, flag: str, needs: str = ENCODER) -> ModelFiles:
+def open_folder(path: str, flag: str, needs: str = ENCODER) -> ModelFiles:
     """Opens a model folder, an export, or the prefix of a checkpoint.
 
     Args:

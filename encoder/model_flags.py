@@ -94,11 +94,11 @@ def load_model(values: flags.FlagValues,
     Without --max_seq_length the encoding has all positions of the model.
 
     Args:
-        needs: what the command needs of --init_checkpoint, see `model_files.open_model`.
+        needs: what the command needs of --init_checkpoint, see `model_files.open_folder`.
     """
     model = None
     if values.init_checkpoint:
-        model = model_files.open_model(values.init_checkpoint, "--init_checkpoint", needs)
+        model = model_files.open_folder(values.init_checkpoint, "--init_checkpoint", needs)
     config = load_config_of_flags(values, model)
     if model and needs != model_files.ENCODER:  # used as it is
         model_files.check_layers(model.checkpoint, config, model.flag)

@@ -25,7 +25,7 @@ from engine.training.settings import StepSchedule, define_run_flags
 from modeling import BertConfig
 from pretraining.data import check_vocab
 from pretraining.capability import LOSS, Pretraining
-from runs import command as runs
+from runs import training_command
 
 
 def define_flags() -> flags.FlagValues:
@@ -60,7 +60,7 @@ def define_flags() -> flags.FlagValues:
 
 def main(values: flags.FlagValues) -> None:
     """Trains and evaluates, as the flags ask."""
-    runs.run(values, Pretraining, lambda values: Pretraining(
+    training_command.run(values, Pretraining, lambda values: Pretraining(
         _max_eval_steps(values), *_load_model(values)))
 
 
@@ -72,7 +72,7 @@ def _load_model(values: flags.FlagValues) -> Tuple[BertConfig, Optional[Encoding
     """The model's config and, for a training, its vocabulary."""
     model = None
     if values.init_checkpoint:
-        model = model_files.open_model(values.init_checkpoint, "--init_checkpoint")
+        model = model_files.open_folder(values.init_checkpoint, "--init_checkpoint")
     config = model_flags.load_config_of_flags(values, model)
     return config, _vocabulary(values, config) if values.do_train else None
 

@@ -11,7 +11,7 @@ from engine.cli import tpu_flags
 from reading.answers import AnswerSettings
 from reading.data import WindowSettings
 from reading.capability import AnswerFinder, Reading, described
-from runs import command as runs, kinds
+from runs import kinds, training_command
 from runs.tries import TrySettings
 
 USAGE = """Trains BERT to find the answers to questions in a text, on every GPU that
@@ -42,14 +42,14 @@ def define_flags() -> flags.FlagValues:
                       "which has the right ones.", flag_values=values)
     flags.DEFINE_integer("max_seq_length", 384, "Longest window in tokens, with the question; of a "
                          "longer context there are several.", flag_values=values)
-    runs.define_flags(values, WindowSettings, AnswerSettings, TrySettings)
+    training_command.define_flags(values, WindowSettings, AnswerSettings, TrySettings)
     tpu_flags.define(values)
     return values
 
 
 def main(values: flags.FlagValues) -> None:
     """Trains, answers, scores and exports, as the flags ask."""
-    runs.run(values, AnswerFinder, lambda values: AnswerFinder(
+    training_command.run(values, AnswerFinder, lambda values: AnswerFinder(
         _reading(values), *model_flags.load_model(values)))
 
 

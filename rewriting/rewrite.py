@@ -110,7 +110,7 @@ class Rewrites(Stream):
     chunk_size = 64  # texts
 
     def __init__(self, values: flags.FlagValues):
-        trained = model_files.open_model(settings.required(values, "output_dir"), "--output_dir",
+        trained = model_files.open_folder(settings.required(values, "output_dir"), "--output_dir",
                                          model_files.CLASSIFIER)
         model = PhraseScorer.open(trained)
         limits = {name: settings.positive(values, name) for name in ("num_candidates", "top_k")}

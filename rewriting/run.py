@@ -8,7 +8,7 @@ from absl import flags
 from encoder import model_flags
 from engine.cli import command
 from rewriting.scorer import PhraseScorer, classification, find
-from runs import command as runs, sets
+from runs import sets, training_command
 from tasks import capability
 
 USAGE = """Fine-tunes any BERT checkpoint to score how well a phrase fits a slot of a text, on
@@ -33,13 +33,13 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_bool("do_test", False, "Rank the phrases of the test set; the names of its "
                       "metrics end in _test.", flag_values=values)
     capability.define_flags(values)
-    runs.define_flags(values)
+    training_command.define_flags(values)
     return values
 
 
 def main(values: flags.FlagValues) -> None:
     """Trains, ranks, predicts and exports, as the flags ask."""
-    runs.run(values, PhraseScorer, _scorer)
+    training_command.run(values, PhraseScorer, _scorer)
 
 
 def _scorer(values: flags.FlagValues) -> PhraseScorer:

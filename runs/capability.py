@@ -1,6 +1,6 @@
 """What a capability of this project is, a `Capability`, and what its methods take and return.
 
-Everything else of a command is in `runs.command`.
+Everything else of a command is in `runs.training_command`.
 """
 
 import abc

@@ -62,7 +62,7 @@ def check_flags(values: flags.FlagValues, kind: Type[Capability]) -> None:
 
 
 def _open(output_dir: str, kind: Type[Capability]) -> Tuple[ModelFiles, Capability]:
-    trained = model_files.open_model(output_dir, "--output_dir")
+    trained = model_files.open_folder(output_dir, "--output_dir")
     return trained, kind.open(trained)
 
 

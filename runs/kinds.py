@@ -53,7 +53,7 @@ def open_reader(model_dir: str, flag: str = "--output_dir") -> Tuple[ModelFiles,
     Args:
         flag: that names the directory, for errors.
     """
-    trained = model_files.open_model(model_dir, flag)
+    trained = model_files.open_folder(model_dir, flag)
     model = open_model(trained)
     tries.warn_of_ensemble(model_dir)
     return trained, model.reader()._replace(report=model.encoding.report)

@@ -45,9 +45,9 @@ def _of_block(queries: np.ndarray, documents: Vectors, k: int) -> Found:
     while first < len(documents):
         block = documents[first:first + size]
         of_block = queries @ block.T
-        # Only what is better than the last of the best k can be one of them. Blocks of twice the
-        # size of the one before bring less than k such documents each, in any but an odd order.
-        # What is not a number, in a damaged model or index, comes last.
+        # A document must beat the worst of the best k so far. Each block is twice as large as the one
+        # before: unless the documents are in an odd order, fewer than k of a block do.
+        # A score that is not a number (a damaged model or index) comes last.
         rows, columns = np.nonzero(~(of_block <= least))
         merged_rows = np.concatenate([np.repeat(np.arange(count), scores.shape[1]), rows])
         merged = np.concatenate([scores.ravel(), of_block[rows, columns]])

@@ -13,7 +13,7 @@ from engine import settings
 from engine.cli import command
 from engine.errors import UserError
 from engine.settings import setting
-from runs import command as runs, sets
+from runs import sets, training_command
 from runs.tries import TrySettings
 from similarity import files, model
 from similarity.files import Given, TextFile
@@ -78,13 +78,13 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_list("matryoshka", None, "Numbers of components, such as 384,128,64: the first so "
                       "many of a vector are trained to be vectors by themselves; default: as the "
                       "model's folder says, or else all alone.", flag_values=values)
-    runs.define_flags(values, LossSettings, TrySettings)
+    training_command.define_flags(values, LossSettings, TrySettings)
     return values
 
 
 def main(values: flags.FlagValues) -> None:
     """Trains, evaluates, predicts and exports, as the flags ask."""
-    runs.run(values, TextEncoder, lambda values: TextEncoder(
+    training_command.run(values, TextEncoder, lambda values: TextEncoder(
         _similarity(values), *model_flags.load_model(values)))
 
 

@@ -100,7 +100,7 @@ def define_flags() -> flags.FlagValues:
 
 def main(values: flags.FlagValues) -> None:
     """Builds the index if it is not there; answers queries, or writes hard negatives."""
-    trained = model_files.open_model(required(values, "model_dir"), "--model_dir")
+    trained = model_files.open_folder(required(values, "model_dir"), "--model_dir")
     folder = required(values, "output_dir")
     chosen = settings.from_flags(values, SearchSettings)
     wanted = _mining(values)

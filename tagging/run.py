@@ -9,7 +9,7 @@ from encoder import model_files, model_flags
 from engine import settings
 from engine.checkpoints import checkpoints
 from engine.cli import command
-from runs import command as runs, sets
+from runs import sets, training_command
 from runs.tries import TrySettings
 from tagging import data
 from tagging.formats import Layout
@@ -42,13 +42,13 @@ def define_flags() -> flags.FlagValues:
                          "is the last. The test file needs none.", flag_values=values)
     flags.DEFINE_bool("crf", False, "Train the scores of transitions between tags, and the "
                       "likelihood of whole sequences (a linear-chain CRF).", flag_values=values)
-    runs.define_flags(values, TrySettings)
+    training_command.define_flags(values, TrySettings)
     return values
 
 
 def main(values: flags.FlagValues) -> None:
     """Trains, evaluates, predicts and exports, as the flags ask."""
-    runs.run(values, EntityTagger, lambda values: EntityTagger(
+    training_command.run(values, EntityTagger, lambda values: EntityTagger(
         _tagger(values), *model_flags.load_model(values)))
 
 
@@ -60,7 +60,7 @@ def _tagger(values: flags.FlagValues) -> Tagger:
     flag, path = "--output_dir", settings.required(values, "output_dir")
     if values.init_checkpoint and not checkpoints.latest(path):
         flag, path = "--init_checkpoint", values.init_checkpoint
-    return EntityTagger.open(model_files.open_model(path, flag)).tagger
+    return EntityTagger.open(model_files.open_folder(path, flag)).tagger
 
 
 if __name__ == "__main__":

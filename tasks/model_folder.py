@@ -46,7 +46,7 @@ def load(model_dir: str, flag: str = "--output_dir"
         model_dir: the output directory of a training, an export, or a converted classifier.
         flag: the flag that `model_dir` comes from, for error messages.
     """
-    model = model_files.open_model(model_dir, flag, model_files.CLASSIFIER)
+    model = model_files.open_folder(model_dir, flag, model_files.CLASSIFIER)
     description = model.description()
     if not description:
         raise model_files.unknown_labels(model)

@@ -36,7 +36,7 @@ def session_of(graph: tf.Graph, checkpoint: str) -> tf.Session:
 
 def augment(model: str, data_dir: str, shows_text: str = "") -> float:
     """Masked words a second."""
-    opened = model_files.open_model(model, "--model")
+    opened = model_files.open_folder(model, "--model")
     config, tokenizer = opened.config(), tokenization.FullTokenizer(f"{model}/vocab.txt")
     with tf.Graph().as_default() as graph:
         inputs = [tf.placeholder(tf.int32, [1, None]) for _ in range(2)]
@@ -75,7 +75,7 @@ def rewrite(texts: str, pool_file: str, trained: str) -> float:
         inputs = {name: tf.placeholder(tf.int32, [1, LENGTH])
                   for name in ("input_ids", "input_mask", "segment_ids")}
         logits = model.forward()(inputs, INFERENCE).predictions["logits"]
-        session = session_of(graph, model_files.open_model(trained, "--trained").checkpoint.path)
+        session = session_of(graph, model_files.open_folder(trained, "--trained").checkpoint.path)
 
     def score(before: str, phrase: str, after: str) -> np.ndarray:
         first = ["[CLS]", *tokenizer.tokenize(phrase), "[SEP]"]

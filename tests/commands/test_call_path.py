@@ -51,5 +51,5 @@ def passed(monkeypatch):
                                  "similarity.run"])
 def test_a_text_passes_few_modules_on_its_way_to_the_gradient(run, passed, tiny_model, tmp_path):
     train(run, tmp_path, tiny_model, num_train_epochs=1, num_cpu_replicas=1)
-    assert {"optimization.py", "runs/command.py"} <= passed
+    assert {"optimization.py", "runs/training_command.py"} <= passed
     assert len(passed) <= MOST, sorted(passed)

@@ -59,7 +59,7 @@ COLA = TASKS["cola"].kind
 
 
 def opens(flag, needs):
-    return lambda path: model_files.open_model(path, flag, needs)
+    return lambda path: model_files.open_folder(path, flag, needs)
 
 
 def exports(check):
@@ -76,7 +76,7 @@ def teaches(kind):
 
 def evaluates(kind):
     def check(path):
-        model = model_files.open_model(path, "--init_checkpoint", CLASSIFIER)
+        model = model_files.open_folder(path, "--init_checkpoint", CLASSIFIER)
         model_folder.check_labels_beside(model.checkpoint, kind, "--init_checkpoint")
     return check
 
@@ -86,12 +86,12 @@ def has_labels(path):
 
 
 def answers(path):
-    found = model_files.open_model(path, "--init_checkpoint")
+    found = model_files.open_folder(path, "--init_checkpoint")
     reading_model.require_head(found.checkpoint, found.flag)
 
 
 def opens_as(kind):
-    return lambda path: kind.open(model_files.open_model(path, "--output_dir"))
+    return lambda path: kind.open(model_files.open_folder(path, "--output_dir"))
 
 
 def tags(path):
@@ -101,7 +101,7 @@ def tags(path):
 
 
 def rewrites(path):
-    PhraseScorer.open(model_files.open_model(path, "--output_dir", CLASSIFIER))
+    PhraseScorer.open(model_files.open_folder(path, "--output_dir", CLASSIFIER))
 
 
 def comes_from_transformers(path):
@@ -216,9 +216,9 @@ def test_every_folder_is_complete(made):
 @pytest.mark.parametrize("epochs, trains", [(1, False), (9, True)])
 def test_training_on_makes_a_folder_of_google_s_one_of_ours(made, tmp_path, epochs, trains):
     google = foreign_copy(made.at["Google's run_classifier"], tmp_path / "google")
-    before = model_files.open_model(google, "").checkpoint.global_step
+    before = model_files.open_folder(google, "").checkpoint.global_step
     run_here(dict(made.flags, output_dir=google, num_train_epochs=epochs))
-    assert (model_files.open_model(google, "").checkpoint.global_step > before) == trains
+    assert (model_files.open_folder(google, "").checkpoint.global_step > before) == trains
     assert model_folder.load(google)[0].kind.labels == ("0", "1")
 
 

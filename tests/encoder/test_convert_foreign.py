@@ -81,7 +81,7 @@ def test_a_classifier_of_other_code_becomes_one_of_ours_with_labels(
     assert description_in(tmp_path / "out") == {
         "kind": "classes", "labels": ["a", "b", "c"], "label_separator": "", "takes_pairs": True,
         "do_lower_case": False, "max_seq_length": 9}
-    assert model_files.open_model(str(tmp_path / "out"), "", model_files.LABELS)
+    assert model_files.open_folder(str(tmp_path / "out"), "", model_files.LABELS)
 
 
 @pytest.mark.parametrize("num_outputs, labels, kind, found", [

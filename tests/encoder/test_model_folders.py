@@ -140,21 +140,21 @@ def test_a_checkpoint_that_is_no_bert_or_several_are_one_clear_line(released):
         if name.startswith("bert_model.ckpt"):
             shutil.copy(str(released / name), str(released / name.replace("bert", "other")))
     with pytest.raises(UserError, match="holds 2 checkpoints: give the prefix of one"):
-        model_files.open_model(str(released), "--init_checkpoint")
+        model_files.open_folder(str(released), "--init_checkpoint")
     with pytest.raises(UserError, match="holds no checkpoint, so it is no trained model"):
-        model_files.open_model(str(released.parent), "--init_checkpoint")
+        model_files.open_folder(str(released.parent), "--init_checkpoint")
 
 
 def test_a_byte_order_mark_is_no_part_of_a_vocabulary_or_a_config(tuned):
     """Editors of Windows begin each text file that they save with one."""
-    plain = model_files.open_model(str(tuned), "--init_checkpoint")
+    plain = model_files.open_folder(str(tuned), "--init_checkpoint")
     encoding, config = plain.encoding(16), plain.config().to_dict()
     description, casing = plain.description(), tuned / vocabulary.CASING_FILE
     casing.write_text('{"model_max_length": 24}')
     names = ("vocab.txt", "bert_config.json", "task.json", vocabulary.CASING_FILE)
     for name in names:
         (tuned / name).write_bytes(codecs.BOM_UTF8 + (tuned / name).read_bytes())
-    marked = model_files.open_model(str(tuned), "--init_checkpoint")
+    marked = model_files.open_folder(str(tuned), "--init_checkpoint")
     assert marked.encoding(16).tokenizer.vocab == encoding.tokenizer.vocab
     assert marked.config().to_dict() == config and marked.description() == description
     assert vocabulary.read_tokens(str(tuned), 99) == list(encoding.tokenizer.vocab)

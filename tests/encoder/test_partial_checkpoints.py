@@ -68,7 +68,7 @@ def test_nor_does_a_student_start_without_a_layer(folder_of, two_layers, tmp_pat
 
 
 def check(model):
-    opened = model_files.open_model(model.init_checkpoint, "--init_checkpoint")
+    opened = model_files.open_folder(model.init_checkpoint, "--init_checkpoint")
     model_files.check_encoder(opened.checkpoint, opened.config(), opened.flag)
 
 
