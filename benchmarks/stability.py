@@ -212,8 +212,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("model", "data", "work_dir"):
         parser.add_argument(f"--{name}", required=True, type=os.path.abspath)
-    for name in ("huggingface_model", "before"):
-        parser.add_argument(f"--{name}", type=os.path.abspath)
+    parser.add_argument("--huggingface_model", type=os.path.abspath)
+    parser.add_argument("--before", type=os.path.abspath)
     parser.add_argument("--huggingface_python")
     parser.add_argument("--sets", nargs="+", choices=list(SETS), default=[
         "cola", "sst-2", "sts-b", "resume", "new-wiki"], help="several calls can run side by side")

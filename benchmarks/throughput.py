@@ -52,7 +52,7 @@ class Comparison(NamedTuple):
 
 
 _MODEL = "--vocab_file={model}/vocab.txt --bert_config_file={model}/bert_config.json "
-_PROGRAM, _PEER = "-m benchmarks.programs ", "-m benchmarks.peers."
+_PROGRAM = "-m benchmarks.programs "
 _COLA, _SQUAD = "{data}/glue/CoLA ", "{work}/squad.json "
 _SST = "{data}/glue/SST-2/train.tsv "
 _CLASSIFIER = "run_classifier.py --task_name=cola --data_dir={texts} {start} --do_train " + _MODEL
@@ -60,12 +60,12 @@ _TRAINED = (f"{_CLASSIFIER} --output_dir={{work}}/trained --num_gpus=0 "
             f"--num_train_epochs={1.5 / STEPS_OF_SET}")
 _OURS = ("--output_dir={out} --precision={precision} --num_cpu_replicas={replicas} "
          "--train_batch_size={batch} --num_train_epochs={epochs} ")
-_GOOGLE = _PEER + "google classifier --model={model} --data_dir={texts} --measure="
+_GOOGLE = "-m benchmarks.peers.google classifier --model={model} --data_dir={texts} --measure="
 _STUDENT = "--student=2,384,12,1536"
 _PRETRAINING = "--max_seq_length=128 --max_predictions_per_seq=20"
 _BOOKS = "--input_file={data}/pretrain/en_books.txt --vocab_file={data}/vocab/uncased_en/vocab.txt "
 _CREATION = _PROGRAM + f"create_data {_BOOKS} --max_seq_length=128 --output_file={{out}}/examples"
-_READING = _PEER + f"google squad --train_file={_SQUAD} --model={{model}} --measure="
+_READING = f"-m benchmarks.peers.google squad --train_file={_SQUAD} --model={{model}} --measure="
 _QUESTIONS = _PROGRAM + f"one_answer --source={{data}}/qa_en/squad2_train.json --copy={_SQUAD}"
 _SLOTS = f"--texts={_SST} --pool_file={{work}}/slots/pool.txt --trained={{work}}/scorer"
 _TOKENIZING = _PROGRAM + f"tokenize --model={{model}} --data_dir={_COLA}"
@@ -97,14 +97,14 @@ COMPARISONS = {
         f"-m pretraining.run {_PRETRAINING} --input_file={{work}}/books --do_train "
         "--output_dir={out} --bert_config_file={model}/bert_config.json --num_train_steps=10 "
         "--num_warmup_steps=1 --num_cpu_replicas=1",
-        {"google": _PEER + "google pretraining --input_file={work}/books --model={model}"},
+        {"google": "-m benchmarks.peers.google pretraining --input_file={work}/books --model={model}"},
         (f"-m pretraining.create_data {_PRETRAINING} {_BOOKS} --output_file={{work}}/books "
          "--dupe_factor=1 --short_seq_prob=0",)),
     "distillation": Comparison(
         "Stage 1 of distillation, 6 layers to 2, 1 × 32, examples/s",
         f"-m distillation.run --stage=intermediate --task_name=cola --data_dir={{texts}} "
         f"{_STUDENT} --teacher={{work}}/trained --do_train --max_seq_length=128 " + _OURS,
-        {"google": _PEER + "google_distillation --data_dir={texts} --model={model} "
+        {"google": "-m benchmarks.peers.google_distillation --data_dir={texts} --model={model} "
                    f"{_STUDENT} --layers=3,6"}, (_TRAINED,), default_set="sst2"),
     "reading_preparation": Comparison(
         "SQuAD 2.0 to windows of 384 tokens, questions/s",
@@ -125,11 +125,11 @@ COMPARISONS = {
     "augmentation": Comparison(
         "Augmentation of CoLA, masked words/s",
         _PROGRAM + _AUGMENTATION,
-        {"published": f"{_PEER}one_at_a_time {_AUGMENTATION} --shows_text=true",
-         "our_input": f"{_PEER}one_at_a_time {_AUGMENTATION}"}),
+        {"published": f"-m benchmarks.peers.one_at_a_time {_AUGMENTATION} --shows_text=true",
+         "our_input": f"-m benchmarks.peers.one_at_a_time {_AUGMENTATION}"}),
     "rewriting": Comparison(
         "Rewriting 64 texts of SST-2, pairs of slot and phrase/s", f"{_PROGRAM} rewrite {_SLOTS}",
-        {"one_at_a_time": f"{_PEER}one_at_a_time rewrite {_SLOTS}"},
+        {"one_at_a_time": f"-m benchmarks.peers.one_at_a_time rewrite {_SLOTS}"},
         (f"-m rewriting.create_data --input_file={_SST} --output_dir={{work}}/slots "
          "--num_negatives=1 --num_eval_negatives=1",
          "-m rewriting.run --train_file={work}/slots/test.jsonl --do_train --num_gpus=0 {start} "

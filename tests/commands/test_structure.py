@@ -49,7 +49,7 @@ def test_modules_are_loaded_on_use_by_the_table_of_kinds_and_by_the_workers_of_r
 
 def test_what_others_may_have_written_is_opened_where_it_is_looked_at_first():
     """A pipe would wait for ever, a device may be endless. The others open files of this repository,
-    parts of files that are open, what has been looked at (stores, unfinished outputs), files of the kernel,
+    parts of files that are open, what has been looked at (stores, unfinished outputs),
     and files of Google's interface."""
     def reads(node):
         modes = [str(getattr(part, "value", getattr(part, "s", ""))) for part in (  # .s: Python 3.7
@@ -60,7 +60,7 @@ def test_what_others_may_have_written_is_opened_where_it_is_looked_at_first():
             if isinstance(node, ast.Call) and reads(node)} == {
                 "engine/disk/files.py", "engine/cli/foreign_flags.py", "serving/app.py",
                 "engine/data/parts.py", "engine/data/store_files.py", "modeling.py", "tokenization.py",
-                "engine/disk/resumable_file.py", "engine/cli/worker_main.py"}
+                "engine/disk/resumable_file.py"}
 
 
 def test_specs_are_made_by_the_training_loop_and_for_the_estimators_of_other_programs():

@@ -67,7 +67,8 @@ def test_a_flag_that_is_given_wins_over_the_record(release, tmp_path, capsys):
           **length(kind, 22))
     said = capsys.readouterr().err
     assert "resumed with another --seed: was 7, now 8" in said
-    assert "recorded --dynamic_padding=False, --learning_rate=0.02, --xla=False\n" in said
+    assert ("recorded --dynamic_padding=False, --gradient_transfer=float32, --learning_rate=0.02, "
+            "--xla=False\n") in said
 
 
 @pytest.mark.parametrize("value", ["fast", [1], True])
