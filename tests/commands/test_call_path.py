@@ -1,11 +1,12 @@
-"""From a command's `main` to the gradient, a text passes ten modules at most.
+"""From a command's `main` to the gradient, a text passes ten modules at most, and few others run.
 
-Counted are the modules of the project with a frame on the stack, of any thread,
-when the encoder is built or its gradients are asked for.
+Passed are the modules of the project with a frame on the stack, of any thread, when the encoder is built
+or its gradients are asked for. A module runs if one of its functions is called until then.
 """
 
 import os
 import sys
+import threading
 
 import pytest
 import tensorflow.compat.v1 as tf
@@ -15,6 +16,7 @@ from conftest import ROOT
 from toy_runs import train
 
 MOST = 10
+MOST_THAT_RUN = 83  # lower it as the number falls
 
 
 def modules_on_stacks():
@@ -53,3 +55,31 @@ def test_a_text_passes_few_modules_on_its_way_to_the_gradient(run, passed, tiny_
     train(run, tmp_path, tiny_model, num_train_epochs=1, num_cpu_replicas=1)
     assert {"optimization.py", "runs/training_command.py"} <= passed
     assert len(passed) <= MOST, sorted(passed)
+
+
+def test_few_modules_run_until_the_first_gradient(tiny_model, tmp_path, monkeypatch):
+    ran, gradients = set(), tf.gradients
+
+    def note(frame, event, argument):
+        if event == "call" and frame.f_code.co_name != "<module>":
+            ran.add(frame.f_code.co_filename)
+
+    def noted_until_here(*args, **kwargs):
+        stop()
+        return gradients(*args, **kwargs)
+
+    def stop():
+        threading.setprofile(None)
+        sys.setprofile(None)
+
+    monkeypatch.setattr(tf, "gradients", noted_until_here)
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        train("run_classifier", tmp_path, tiny_model, num_train_epochs=1, num_cpu_replicas=1)
+    finally:
+        stop()
+    modules = {os.path.relpath(path, ROOT) for path in ran if path.endswith(".py")}
+    modules = {name for name in modules if not name.startswith(("..", "tests"))}
+    assert {"modeling.py", "optimization.py", "engine/training/loop.py"} <= modules
+    assert len(modules) <= MOST_THAT_RUN, sorted(modules)
