@@ -21,6 +21,7 @@ from engine.data.odd_rows import OddRows
 from engine.disk import files
 from engine.disk.provenance import Source
 from engine.inference import PredictionSettings
+from engine.progress import counted
 from rewriting import rewriter, slot_files, texts
 from rewriting.rewriter import Rewrite
 from rewriting.scorer import PhraseScorer
@@ -106,7 +107,7 @@ def _lines(rows: Iterator[List[str]]) -> str:
 
 class Rewrites(Stream):
     """A scorer and a pool of phrases, and the rewrites that they give."""
-    title, unit, become = "Scoring", "pairs", "are read as empty texts"
+    title, unit = "Scoring", "pairs"
     chunk_size = 64  # texts
 
     def __init__(self, values: flags.FlagValues):
@@ -139,7 +140,7 @@ class Rewrites(Stream):
 
         def report() -> None:
             if num_without[True]:
-                log.warn(f"{num_without[True]:,} texts have no rewrite: they have no second clause")
+                log.warn(f"{counted(num_without[True], 'texts')} without a rewrite: there is no second clause")
 
         return Texts(read, write, _HEADERS[form], report=report)
 

@@ -95,7 +95,7 @@ class Rewriter(NamedTuple):
     top_k: int  # the most rewrites of a text
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        """Texts as pairs to score; a text's result are its best rewrites, most probable first."""
+        """Texts as pairs to score; the result of a text is its best rewrites, most probable first."""
         found, tried = self.candidates(texts)
         return Encoded(tried.source(), functools.partial(self._best, len(texts), found, tried))
 

@@ -138,8 +138,8 @@ class Capability(abc.ABC):
         vars(other).update(attributes)
         return other
 
-    def check(self) -> None:  # noqa: B027 (most heads fit any encoder)
-        """Raises a UserError if head and encoder do not fit."""
+    def check(self) -> None:  # noqa: B027 (most kinds fit any encoder)
+        """Raises a UserError if the model and its encoder do not fit."""
 
     @abc.abstractmethod
     def facts(self) -> Dict[str, Any]:
@@ -153,7 +153,7 @@ class Capability(abc.ABC):
                 "--max_seq_length": self.encoding.max_seq_length}
 
     def num_outputs(self) -> Optional[int]:
-        """Of the output layer that a training may start from; None if it may have any number."""
+        """How many outputs the layer must have that a training starts from; None: any number."""
         return None
 
     def metrics(self) -> Sequence[str]:

@@ -104,6 +104,9 @@ class Predictions(Stream):
         """The texts of a file, and whether they are pairs."""
         part = source if isinstance(source, parts.Part) else None
         table = columns.read_head(os.fspath(source), values.header)
+        if odd.skips_lines and table.format == "csv":
+            raise UserError(f"--skip_bad_lines: {source} is CSV, whose rows may have several lines; convert "
+                            "it to UTF-8, for example with iconv")
         roles = columns.find(
             table, columns.Roles(values.text_column, values.text_pair_column), labelled=False,
             takes_pairs=self.reader.takes_pairs, trained=self.reader.trained_columns)

@@ -45,7 +45,8 @@ class OpenModel(contextlib.ExitStack):
     The first prediction builds the graph and reads the checkpoint; the end of the context frees both.
 
     Args:
-        forward, checkpoint: the model.
+        forward: builds the model.
+        checkpoint: its variables.
         values: the flags of PredictionSettings and of devices.
     """
 
@@ -73,14 +74,14 @@ class Stream(OpenModel, abc.ABC):
 
     Attributes:
         title, unit: of the progress, and what it counts, in the plural.
-        become: what rows that cannot be read become, see `OddRows`.
+        become: ends the warning about rows that cannot be read, see `OddRows`.
         rows: what the input consists of, in the plural.
         unread: stands in the place of a row that cannot be read.
         chunk_size: rows that are taken at a time, each with the size `size_of`.
     """
     title: str
     unit: str
-    become: str
+    become = "cannot be read"
     rows = "texts"
     unread: Any = None
     chunk_size: int
@@ -109,7 +110,8 @@ class Stream(OpenModel, abc.ABC):
 def run(values: flags.FlagValues, stream: Stream) -> None:
     """Answers all texts of --input_file, or of standard input.
 
-    Whole chunks are written: a resumed run computes the same batches, with the same roundings.
+    Results are written chunk by chunk, so that a resumed run forms the same batches and its numbers round
+    the same.
     """
     shard, output_file = shards.asked(values), values.output_file
     files.check_output(output_file, "--output_file", [values.input_file])
@@ -118,10 +120,13 @@ def run(values: flags.FlagValues, stream: Stream) -> None:
         shards.check(values, [output_file], lambda part: stream.facts(values, part))
         output_file = shard.output(output_file)
     facts = stream.facts(values, shard)
-    odd = OddRows(stream.become, keeps_reasons=True, skips_lines=shards.skips_lines(values))
+    odd = OddRows(stream.become, keeps_reasons=True,
+                  skips_lines="skip_bad_lines" in values and values.skip_bad_lines)
     texts = stream.open(values, source, odd)
     name = stream.rows if texts.total is None else f"of {texts.total:,} {stream.rows}"
     with resumable_file.opened(output_file, facts, texts.header, name) as (num_done, append):
+        if num_done and num_done == texts.total:
+            return  # the file is whole
         arriving = source if isinstance(source, ArrivingLines) else None
         chunks = in_chunks(odd.after(texts.rows, num_done, stream.unread), stream.chunk_size,
                            stream.size_of, arriving)
@@ -142,7 +147,7 @@ def run(values: flags.FlagValues, stream: Stream) -> None:
                        len(rows))
                 number += len(rows)
         texts.report()
-        odd.report(number - num_done, may_be_all=facts is not None)
+        odd.report(number, may_be_all=facts is not None)
 
 
 def _source(values: flags.FlagValues, shard: Optional[Shard]) -> Input:

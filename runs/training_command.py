@@ -132,7 +132,7 @@ def train(job: Job, data: Training, evaluate: Callable) -> None:
         facts_of(job, data), job.settings, job.devices, data, config=model.config, evaluate=evaluate,
         save_description=lambda: save_description(
             output_dir, model, {**model.describe(), **data.description}),
-        result_files=(*results.FILES, report.FILE, *model.prediction_files)))
+        result_files=(*results.FILES, report.FILE, tries.ENSEMBLE, *model.prediction_files)))
 
 
 def save_description(folder: str, model: Capability, entries: Mapping[str, Any]) -> None:

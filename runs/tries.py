@@ -26,10 +26,10 @@ from runs import report, results
 from runs.capability import Job, Measured, Sets, facts_of
 from runs.report_page import Scores
 
-FOLDER = "tries"
-_ENSEMBLE = "ensemble.json"  # until version 1.0 it named tries that predicted together
+FOLDER = run_record.TRIES
+ENSEMBLE = "ensemble.json"  # until version 1.0 it named tries that predicted together
 _MOST_TRIES = 1000
-_STALE = ("events.out.tfevents.*", "evaluations.json", _ENSEMBLE)  # of an earlier best try
+_STALE = ("events.out.tfevents.*", "evaluations.json", ENSEMBLE)  # of an earlier best try
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,9 +104,9 @@ def _numbers(flag: str, text: str, number: Type) -> List[Any]:
 
 def warn_of_ensemble(folder: str) -> None:
     """Warns that only the best try of a folder predicts, if version 1.0 predicted with several."""
-    path = os.path.join(folder, _ENSEMBLE)
+    path = os.path.join(folder, ENSEMBLE)
     if os.path.exists(path):
-        log.warn(f"{path} names several tries, and the best alone predicts: since version 2.0 there are no "
+        log.warn(f"{path} names several tries, and the best alone predicts: this version has no "
                  "ensembles")
 
 

@@ -169,8 +169,9 @@ def _converted(model: Served) -> Iterator[str]:
                     {tensor.name: name for name, tensor in inputs.items() if tensor.op.name in used},
                     {tensor.name: name for name, tensor in predictions.items()})
             for other in glob.glob(os.path.join(glob.escape(folder), _FILE.format("*"))):
-                if other != path:  # of an earlier checkpoint
-                    os.remove(other)
+                if other != path:  # of an earlier checkpoint; another process may remove it, too
+                    with contextlib.suppress(FileNotFoundError):
+                        os.remove(other)
         yield path
 
 

@@ -39,9 +39,12 @@ def convert(path: str, graph: tf.GraphDef, inputs: Dict[str, str], outputs: Dict
         import tf2onnx  # few need it
     except ImportError as error:
         raise UserError(f"ONNX needs tf2onnx ({error}): pip install -r encoder/requirements.txt") from error
-    tf2onnx.convert.from_graph_def(
-        graph, input_names=sorted(inputs), output_names=sorted(outputs), opset=OPSET,
-        tensors_to_rename={**inputs, **outputs}, output_path=path)
+    try:
+        tf2onnx.convert.from_graph_def(
+            graph, input_names=sorted(inputs), output_names=sorted(outputs), opset=OPSET,
+            tensors_to_rename={**inputs, **outputs}, output_path=path)
+    except Exception as error:  # of any kind: it does not say which
+        raise UserError(f"tf2onnx cannot convert the model: {log.brief(repr(error))}") from error
 
 
 def _loaded(export_dir: str) -> Tuple[tf.GraphDef, Dict[str, str], Dict[str, str]]:

@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 from absl import flags
 
 from engine import log, settings
-from engine.data import parts, text_files
+from engine.data import parts
 from engine.disk import files, provenance
 from engine.disk.provenance import Source
 from engine.errors import UserError
@@ -68,15 +68,6 @@ def define_skip_flag(values: flags.FlagValues) -> None:
     flags.DEFINE_bool("skip_bad_lines", False, "A line that is not UTF-8 gets {\"error\": why} in the "
                       "output, and does not end the command. Not for CSV, whose rows may have several "
                       "lines.", flag_values=values)
-
-
-def skips_lines(values: flags.FlagValues) -> bool:
-    """Whether --skip_bad_lines is there and given; raises a UserError for CSV."""
-    skips = "skip_bad_lines" in values and values.skip_bad_lines
-    if skips and values.input_file and text_files.input_format(values.input_file) == "csv":
-        raise UserError(f"--skip_bad_lines: {values.input_file} is CSV, whose rows may have several "
-                        "lines; convert it to UTF-8, for example with iconv")
-    return skips
 
 
 def count_on_ray(values: flags.FlagValues) -> Optional[int]:

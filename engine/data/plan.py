@@ -32,7 +32,8 @@ class TrainingPlan:
     The epochs form one stream, each with a permutation of its own: every example is seen
     once an epoch, and a batch may straddle two epochs. The stream is cut into windows of
     about `window_batches` batches that end where epochs end; in each window, examples of
-    similar length are batched together and the batches are shuffled.
+    similar length are batched together and the batches are shuffled. With keys, examples also
+    leave their batch for another one of the WINDOW_BATCHES around it.
 
     Args:
         lengths: the number of tokens of each example, [n].
@@ -65,7 +66,8 @@ class TrainingPlan:
         # epochs belongs to the later one.
         next_epoch = -(-(step + 1) * size // n)
         start, end = self._first_step_of(next_epoch - 1), self._first_step_of(next_epoch)
-        num_windows = max(1, round((end - start) / self._window_batches))
+        batches = self._window_batches if self._keys is None else WINDOW_BATCHES
+        num_windows = max(1, round((end - start) / batches))
         bounds = np.linspace(start, end, num_windows + 1).astype(np.int64)
         window = np.searchsorted(bounds, step, side="right") - 1
         return int(bounds[window]), int(bounds[window + 1])
@@ -77,7 +79,11 @@ class TrainingPlan:
         """The examples of a window, [last_step - first_step, global_batch_size]."""
         size = self._global_batch_size
         examples = self._stream(first_step * size, last_step * size)
-        order = np.argsort(self._lengths[examples], kind="stable")
+        lengths, part = self._lengths[examples], len(examples)
+        if self._keys is not None and self._window_batches < WINDOW_BATCHES:
+            part = self._window_batches * size
+        order = np.concatenate([start + np.argsort(lengths[start:start + part], kind="stable")
+                                for start in range(0, len(examples), part)])
         batches = examples[order].reshape(-1, size)
         if self._keys is not None:
             _spread(batches, self._keys[batches])

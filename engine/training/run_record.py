@@ -1,6 +1,7 @@
 """The record of a run in its output directory (run.json), which keeps two runs apart."""
 
 import contextlib
+import glob
 import json
 import os
 from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional
@@ -25,6 +26,7 @@ GLOBAL_BATCH_SIZE = "global batch size"
 
 # The batches of a window of the plan, which determine the order, too.
 WINDOW_BATCHES = "batches of a window"
+TRIES = "tries"  # the folder of the tries of a search, each of which has a record
 
 # Flags that say the same thing: if one is given, no recorded value of another is kept.
 _ALTERNATIVES = ({"precision", "fp16"}, {"eval_every_steps", "eval_each_epoch"})
@@ -83,16 +85,33 @@ def _resumed_settings(output_dir: Optional[str]) -> Dict[str, Any]:
 
     None is no value: the run had no use for the setting, and its flag keeps its default.
     """
-    record = load(output_dir) if output_dir and checkpoints.latest(output_dir) else None
-    return {name: value for name, value in record.settings.items()
-            if name.startswith("--") and value is not None} if record else {}
+    record = _resumed(output_dir) if output_dir else None
+    of_each_try = ("--seed", "--learning_rate") if record and not checkpoints.latest(output_dir) else ()
+    return {name: value for name, value in record.settings.items() if name.startswith("--")
+            and name not in of_each_try and value is not None} if record else {}
+
+
+def _resumed(output_dir: str) -> Optional[Record]:
+    """The record of the run, or of a search that it belongs to, if one is resumed in this directory."""
+    if checkpoints.latest(output_dir):
+        return load(output_dir)
+    parent, folder = os.path.dirname(output_dir), os.path.join(output_dir, TRIES)
+    tries = parent if os.path.basename(parent) == TRIES else folder
+    found = sorted(glob.glob(os.path.join(glob.escape(tries), "*", _FILE)))
+    return load(os.path.dirname(found[0])) if found else None
 
 
 def window_batches(output_dir: str, num_train_steps: int, peers: Peers) -> int:
-    """The batches of a window of the plan: those of the run that is resumed, or else `plan`'s."""
+    """The batches of a window of the plan: those of the run or search that is resumed, or else `plan`'s."""
     def find() -> int:
-        record = load(output_dir) if checkpoints.latest(output_dir) else None
-        return record.settings[WINDOW_BATCHES] if record else plan.window_batches(num_train_steps)
+        record = _resumed(output_dir)
+        if not record:
+            return plan.window_batches(num_train_steps)
+        recorded_window = record.settings[WINDOW_BATCHES]
+        if recorded_window not in range(1, plan.WINDOW_BATCHES + 1):
+            raise UserError(f"{os.path.join(output_dir, _FILE)} is damaged: its {WINDOW_BATCHES} are "
+                            f"{log.brief(repr(recorded_window))}")
+        return recorded_window
 
     return peers.from_chief(WINDOW_BATCHES, find)
 

@@ -56,7 +56,7 @@ class Connections:
 
         Raises:
             UserError: a worker's name is unknown, or this one's port is in use.
-            PeerLost: the chief cannot be reached, or is not reached by another worker.
+            PeerLost: another worker cannot be reached, or does not reach the chief.
         """
         end = time.monotonic() + timeout
         if self._cluster.is_chief:
@@ -66,7 +66,8 @@ class Connections:
             self._retry(0, timeout, end, self._join)
             self._take_port()  # after it has joined: the others are to hear why it fails
         for index in self._cluster.others:  # TensorFlow connects each worker with each other one
-            self._retry(index, timeout, end, self._look_up)
+            is_joined = 0 in (index, self._cluster.index)
+            self._retry(index, timeout, end, self._look_up if is_joined else self._reach)
 
     def close_port(self) -> None:
         """Frees this worker's port."""
@@ -100,6 +101,9 @@ class Connections:
 
     def _look_up(self, index: int) -> None:
         socket.getaddrinfo(*sockets.host_and_port(self._cluster.addresses[index]))
+
+    def _reach(self, index: int) -> None:
+        sockets.connect(self._cluster.addresses[index], _ANSWER_SECONDS).close()
 
     def _join(self, index: int) -> None:
         """Connects to the chief and says hello."""

@@ -142,6 +142,19 @@ def test_a_hello_without_a_confirmation_neither_counts_nor_holds_anybody_up(clos
     assert received == {"key": "a", "value": 1}
 
 
+def test_two_workers_that_cannot_reach_each_other_are_named_before_the_training():
+    """As behind a firewall between them: both have joined the chief."""
+    of_three = Cluster(tuple(workers.free_addresses(3)), 0)
+    chief = Meeting(of_three)
+    second = Meeting(of_three._replace(index=1), seconds=1.0)
+    with chief.caller() as third:  # joins, and opens no port
+        third.sendall(hello_of(of_three, 2))
+        third.recv(4096)
+        third.sendall(messages.encode({}))
+        assert sorted(chief.end().links) == [1, 2]
+        assert "worker 2" in str(second.end()) and "could not be reached" in str(second.end())
+
+
 def test_a_hello_for_a_connected_worker_is_refused():
     cluster = Cluster(tuple(workers.free_addresses(3)), 0)
     chief = Meeting(cluster)

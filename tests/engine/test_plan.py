@@ -62,6 +62,14 @@ def test_a_short_training_has_smaller_windows():
     assert (drawn != np.sort(drawn)).any()
 
 
+def test_in_random_order_examples_with_a_common_key_are_spread_too():
+    keys = (np.arange(640) % 128).astype(np.uint64).reshape(-1, 1)  # five with each
+    plan = TrainingPlan(lengths(640), 16, seed=3, keys=keys, window_batches=1)
+    batches = [plan.global_batch(step) for step in range(40)]
+    assert sorted(np.concatenate(batches)) == list(range(640))
+    assert sum(clashes(batch, keys) for batch in batches) == 0
+
+
 def clashes(batch, keys) -> int:
     """The pairs of a batch's examples that have a key in common."""
     found = [set(keys[example]) for example in batch]

@@ -10,10 +10,14 @@ import pytest
 
 from commands import ends_with_error
 from conftest import ROOT, on_tensorflow_1, on_tensorflow_2
+from engine.errors import UserError
 from engine.settings import recorded
+from engine.training import run_record
 from engine.training.run_record import WINDOW_BATCHES
 from engine.training.settings import TrainingSettings
+from engine.workers.coordination import NO_PEERS
 from release_files import SETTINGS, kinds, length, read, train
+from tagging import run
 
 RELEASES = [os.path.join(ROOT, "tests", "files_of_1.0.0")]
 NAMES = sorted(kinds(""))
@@ -69,6 +73,23 @@ def test_a_flag_that_is_given_wins_over_the_record(release, tmp_path, capsys):
     assert "resumed with another --seed: was 7, now 8" in said
     assert ("recorded --dynamic_padding=False, --gradient_transfer=float32, --learning_rate=0.02, "
             "--xla=False\n") in said
+
+
+def test_the_tries_of_a_search_have_one_window_and_one_exchange(release, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(os.path.join(release, "tagger"), str(out / "tries" / "lr-5e-05_seed-1"))
+    for folder in (out, out / "tries" / "lr-5e-05_seed-2"):  # before the first is published; a new try
+        assert run_record.window_batches(str(folder), 10, NO_PEERS) == 50
+    values = run.define_flags()
+    values(["tagging.run", f"--output_dir={out}", "--do_train"])
+    run_record.keep_settings(values, NO_PEERS)
+    assert values.gradient_transfer == "float32" and values.xla is False
+    assert values.learning_rate == run.define_flags().learning_rate
+    record = json.loads((out / "tries" / "lr-5e-05_seed-1" / "run.json").read_text())
+    record["settings"][WINDOW_BATCHES] = "x"
+    (out / "tries" / "lr-5e-05_seed-1" / "run.json").write_text(json.dumps(record))
+    with pytest.raises(UserError, match="is damaged: its batches of a window are 'x'"):
+        run_record.window_batches(str(out), 10, NO_PEERS)
 
 
 @pytest.mark.parametrize("value", ["fast", [1], True])
