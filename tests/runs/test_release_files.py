@@ -84,7 +84,7 @@ def test_the_tries_of_a_search_have_one_window_and_one_exchange(release, tmp_pat
     values(["tagging.run", f"--output_dir={out}", "--do_train"])
     run_record.keep_settings(values, NO_PEERS)
     assert values.gradient_transfer == "float32" and values.xla is False
-    assert values.learning_rate == run.define_flags().learning_rate
+    assert values["learning_rate"].value == run.define_flags()["learning_rate"].value
     record = json.loads((out / "tries" / "lr-5e-05_seed-1" / "run.json").read_text())
     record["settings"][WINDOW_BATCHES] = "x"
     (out / "tries" / "lr-5e-05_seed-1" / "run.json").write_text(json.dumps(record))
