@@ -256,6 +256,8 @@ ROWS = (
         "V100 183, with XLA 423"),
        ("large", dict(batch_size=64, length=128, precision="float16", task=PRETRAINING),
         "with XLA V100 168, A100 357"),
+       *(("base", dict(batch_size=32, length=128, precision="float16", task=task, cards=cards), "")
+         for task in (step_graph.TAGGING, step_graph.SIMILARITY) for cards in (1, 2)),
        ("base", dict(batch_size=128, length=128, precision="float16", task=PREDICTION), "")])
 # The titles of the tables in benchmarks/results.md.
 STEPS, PARTS, FROZEN = ("What a step asks of a card", "What a step asks of a card, by part",

@@ -13,6 +13,7 @@ from engine.training import pool
 from engine.training.settings import TrainingSettings
 from pretraining import model as pretraining_model
 from similarity import model as similarity_model
+from tagging import model as tagging_model
 
 import tensorflow.compat.v1 as tf
 
@@ -20,6 +21,7 @@ VOCAB_SIZE = 30522
 MASKED = 20  # positions of an example, in pretraining
 FINE_TUNING, PRETRAINING, PREDICTION = "fine-tuning", "pretraining", "prediction"
 SIMILARITY = "similarity"  # of pairs, two texts of the same length
+TAGGING = "tagging"  # each token is a word
 
 
 class Workload(NamedTuple):
@@ -118,6 +120,9 @@ def _forward(workload: Workload) -> Forward:
     if workload.task == SIMILARITY:
         return similarity_model.training_forward_of(config, "mean", similarity_model.Objective(
             similarity_model.RANKING, 0.05, False, ()), 2)
+    if workload.task == TAGGING:
+        return tagging_model.forward_of(config, tagging_model.Tagger(
+            tagging_model.TagSet(("A", "B", "C"), "iob2"), crf=False))
     return classifier.forward_of(config, 2)
 
 
@@ -133,9 +138,15 @@ def features_of(workload: Workload) -> Dict[str, tf.Tensor]:
     shapes = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), [size, workload.length])
     if workload.task == FINE_TUNING:
         shapes["label_ids"] = [size]
+    elif workload.task == TAGGING:
+        shapes.update(dict.fromkeys(("first_pieces", "label_ids"), [size, workload.length]),
+                      num_words=[size], weights=[size])
     elif workload.task == PRETRAINING:
         shapes.update(masked_lm_positions=[size, MASKED], masked_lm_ids=[size, MASKED],
                       masked_lm_weights=[size, MASKED], masked_lm_mean_weight=[size],
                       next_sentence_labels=[size])
-    return {name: tf.placeholder(tf.float32 if "weight" in name else tf.int64, shape)
-            for name, shape in shapes.items()}
+    placeholders = {name: tf.placeholder(tf.float32 if "weight" in name else tf.int64, shape)
+                    for name, shape in shapes.items()}
+    if workload.task == TAGGING:  # windows are whole
+        placeholders.update(dict.fromkeys(("opens", "closes"), tf.ones([size])))
+    return placeholders
