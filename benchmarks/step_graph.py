@@ -36,7 +36,7 @@ class Workload(NamedTuple):
     xla: bool = False
     cards: int = 1
     freeze_layers: int = 0
-    micro_batches: int = 1  # of batch_size; the operations of a second one are those of all others
+    micro_batches: int = 1  # each of batch_size examples; later ones repeat the operations of the second
 
 
 def operations_of(workload: Workload) -> List[tf.Operation]:

@@ -1,4 +1,4 @@
-"""What a capability of this project is, a `Capability`, and what its methods take and return.
+"""The interface of every capability, `Capability`, and the types that its methods take and return.
 
 Everything else of a command is in `runs.training_command`.
 """

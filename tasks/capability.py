@@ -131,7 +131,7 @@ class Classifier(Capability):
         return self.kind.num_outputs
 
     def metrics(self) -> Sequence[str]:
-        """Those of the task."""
+        """The metrics of the task."""
         return [metric.name for metric in self.classification.task.metrics]
 
     def require(self, checkpoint: Checkpoint, flag: str) -> None:
@@ -175,7 +175,7 @@ class Classifier(Capability):
                                      deviation=kind.deviation)
 
     def measure(self, job: Job, held_out: TextSet, predict: Predict) -> Measured:
-        """The task's metrics, and those of each class."""
+        """The task's metrics, and precision, recall and F1 of each class."""
         kind, labels = self.kind, held_out.labels
         logits = _logits(held_out, predict)
         scores = kind.scores(logits)

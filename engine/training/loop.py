@@ -93,15 +93,13 @@ def train(run: Run, evaluations: Optional[Evaluations] = None,
     source = xla.bucketed(source, plan, settings, run.devices,
                           run.config or modeling.BertConfig(vocab_size=1), last_step)
     initial_values = checkpoints.InitialValues(
-        None if earlier else run.settings.init_checkpoint, settings.seed,
-        is_frozen=settings.freezes)
+        None if earlier else run.settings.init_checkpoint, settings.seed, is_frozen=settings.freezes)
     reached = _throughput(run, source)
     curves = summaries.TrainingSummaries(output_dir, last_step, run.devices, reached)
     progress = TrainingProgress(first_step, last_step, run.devices, reached)
     signals = interruption.InterruptLater()
     saver = checkpoint_hook.SaveHook(
-        output_dir, settings.save_checkpoints_steps, settings.keep_checkpoint_max, signals,
-        evaluations, peers)
+        output_dir, settings.save_checkpoints_steps, settings.keep_checkpoint_max, signals, evaluations, peers)
     listeners = [curves.add, progress.add]
     if run.training.baseline and peers.is_chief:
         listeners.append(learning.LearningCheck(

@@ -70,7 +70,7 @@ def test_specs_are_made_by_the_training_loop_and_for_the_estimators_of_other_pro
 
 # Lower a number when its room shrinks. It rises only with a line of CHANGELOG.md that says what users gain.
 MOST_LINES = {
-    "augmentation": 779, "benchmarks": 5806, "distillation": 844, "encoder": 2249, "engine": 8570, "features": 203,
+    "augmentation": 779, "benchmarks": 5806, "distillation": 844, "encoder": 2249, "engine": 8568, "features": 203,
     "pretraining": 1644, "reading": 1200, "rewriting": 1615, "root": 3077, "runs": 2838, "scripts": 819,
     "serving": 2095, "similarity": 1905, "tagging": 1248, "tasks": 1573}
 
