@@ -24,6 +24,7 @@ from reading.data import QuestionSet, WindowSettings
 from runs import kinds, model_card
 from runs.capability import (
     Capability, Card, Encoded, Job, Measured, Predict, Reader, Result, Sets, Training)
+from runs.report_page import Section
 from runs.rows import Example
 from runs.squad_files import Paragraph, Question
 
@@ -118,7 +119,7 @@ class AnswerFinder(Capability):
         """See `evaluation`."""
         return evaluation.write(job, test, predict)
 
-    def page(self, job: Job, measured: Measured) -> Dict[str, Any]:
+    def page(self, job: Job, measured: Measured) -> List[Section]:
         """See `reading.report`."""
         return report.page(measured)
 

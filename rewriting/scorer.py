@@ -1,6 +1,6 @@
 """The scorer of phrases, a kind of classifier: see `runs.capability`."""
 
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
+from typing import Callable, Dict, Iterator, List, Optional, Sequence
 
 import numpy as np
 from absl import flags
@@ -12,6 +12,7 @@ from rewriting.data import KIND, PairSet, SlotSet, load_slots
 from runs import sets
 from runs.capability import (
     AnyResult, Encoded, Job, Measured, Predict, Reader, Sets, Training)
+from runs.report_page import Section
 from runs.rows import Example
 from tasks import model_folder
 from tasks.capability import Classifier, Reading, results_of, training_of
@@ -96,7 +97,7 @@ class PhraseScorer(Classifier):
         logits = predict(test.pairs.source())["logits"]
         self.write_predictions(job, logits, suffix, test.is_readable)
 
-    def page(self, job: Job, measured: Measured) -> Dict[str, Any]:
+    def page(self, job: Job, measured: Measured) -> List[Section]:
         """The misses."""
         return evaluation.page(measured)
 

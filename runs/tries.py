@@ -24,7 +24,7 @@ from engine.settings import MAX_SEED, from_flags, setting
 from engine.training import run_record
 from runs import report, results
 from runs.capability import Job, Measured, Sets, facts_of
-from runs.report_page import Scores
+from runs.report_page import Table
 
 FOLDER = run_record.TRIES
 ENSEMBLE = "ensemble.json"  # until version 1.0 it named tries that predicted together
@@ -207,7 +207,7 @@ def _summary(scores: Mapping[Try, Mapping[str, float]], folders: Mapping[Try, st
     warned = {one: run_record.load(folders[one]).warning for one in scores}
     rows = [{"try": one.name, "warning": "does not learn" if warned[one] else "none",
              **{name: scores[one][name] for name in names}} for one in scores]
-    section = Scores(
+    section = Table(
         "Tries", "Trainings with other seeds and learning rates, as the dev set judges them. "
         "The best is the model of this page. One that does not learn is no better than a constant prediction.",
         list(rows[0]), [list(row.values()) for row in rows])

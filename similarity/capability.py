@@ -21,6 +21,7 @@ from modeling import BertConfig
 from runs import model_card, results, sets
 from runs.capability import (
     Capability, Card, Encoded, Job, Measured, Predict, Reader, Result, Sets, Training)
+from runs.report_page import Section
 from runs.rows import Example
 from similarity import data, evaluation, files, model, report, rows
 from similarity.data import TextSet
@@ -135,7 +136,7 @@ class TextEncoder(Capability):
             results.write_lines(path, ("\t".join(f"{value:.9g}" for value in row) for row in found))
         log.info(f"Predicted {len(numbers):,} {'vectors' if is_single else 'lines'}: {path}")
 
-    def page(self, job: Job, measured: Measured) -> Dict[str, Any]:
+    def page(self, job: Job, measured: Measured) -> List[Section]:
         """See `similarity.report`."""
         return report.page(measured)
 

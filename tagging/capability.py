@@ -19,6 +19,7 @@ from modeling import BertConfig
 from runs import kinds, model_card, sets
 from runs.capability import (
     Capability, Card, Encoded, Job, Measured, Predict, Reader, Result, Sets, Training)
+from runs.report_page import Section
 from runs.rows import Example
 from tagging import data, evaluation, formats, model, report, schemes
 from tagging.data import SentenceSet, TagSet
@@ -103,7 +104,7 @@ class EntityTagger(Capability):
         """See `evaluation`."""
         evaluation.write(job, test, predict)
 
-    def page(self, job: Job, measured: Measured) -> Dict[str, Any]:
+    def page(self, job: Job, measured: Measured) -> List[Section]:
         """See `tagging.report`."""
         return report.page(measured)
 

@@ -22,6 +22,7 @@ from runs import kinds, label_types, model_card, results, sets
 from runs.capability import (
     Capability, Card, Encoded, Job, Measured, Predict, Reader, Result, Sets, Training)
 from runs.label_types import Kind
+from runs.report_page import Section
 from runs.rows import Example, Split
 from tasks import metrics, model_folder, report
 from tasks.data import TextSet, TrainingSet, encode_texts, load_texts
@@ -218,7 +219,7 @@ class Classifier(Capability):
             for read, label in zip(is_read, kind.predicted_labels(scores))))
         log.info(f"Predicted {len(logits):,} examples: {path}")
 
-    def page(self, job: Job, measured: Measured) -> Dict[str, Any]:
+    def page(self, job: Job, measured: Measured) -> List[Section]:
         """The classes and the worst mistakes."""
         return report.page(self.classification, measured)
 
