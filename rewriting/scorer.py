@@ -40,7 +40,8 @@ _SLOTS = Reading(
     "all after the first `[SEP]`",
     ". The second probability says how well the phrase fits; to rank phrases, compare "
     "log(second) - log(first), which keeps its digits near 1",
-    "python -m rewriting.rewrite --output_dir=export --pool_file=phrases.txt < texts.txt")
+    "python -m rewriting.rewrite --output_dir=export --pool_file=phrases.txt < texts.txt",
+    "Whether a phrase fits a slot of a text")
 
 
 class PhraseScorer(Classifier):
@@ -50,10 +51,10 @@ class PhraseScorer(Classifier):
     @classmethod
     def open(cls, trained: ModelFiles) -> "PhraseScorer":
         """See `Capability`; raises a UserError if the model is no scorer."""
-        found, config, encoding = model_folder.load(trained.path, trained.flag)
-        if found.kind.name != KIND.name:
+        loaded, config, encoding = model_folder.load(trained)
+        if loaded.kind.name != KIND.name:
             raise UserError(f"{trained.flag}={trained.path} holds another kind of classifier "
-                            f'(task.json has "kind": "{found.kind.name}", not "{KIND.name}"); it '
+                            f'(task.json has "kind": "{loaded.kind.name}", not "{KIND.name}"); it '
                             "must be the output of python -m rewriting.run")
         model = cls(classification(), config, encoding)
         model.check()

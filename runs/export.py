@@ -14,7 +14,7 @@ from absl import flags
 import tensorflow.compat.v1 as tf
 
 import modeling
-from encoder import label_config, model_files, vocabulary
+from encoder import model_files, task_json, vocabulary
 from encoder.model_files import ModelFiles
 from engine import log, settings
 from engine.checkpoints import saved_model
@@ -141,7 +141,7 @@ def _describe(assets: str, trained: ModelFiles) -> None:
     model_files.save(assets, trained.config(), trained.file(vocabulary.FILE),
                      vocabulary.is_lower_cased(trained.folder))
     if trained.description():  # that of Google's code has none
-        shutil.copyfile(trained.file(label_config.FILE), os.path.join(assets, label_config.FILE))
+        shutil.copyfile(trained.file(task_json.FILE), os.path.join(assets, task_json.FILE))
 
 
 def _signature(model: Capability) -> saved_model.Signature:

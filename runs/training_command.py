@@ -4,17 +4,15 @@
 """
 
 import functools
-import os
 from typing import Any, Callable, Mapping, Optional, Sequence, Type
 
 from absl import flags
 
-from encoder import label_config, long_texts, model_files, model_flags
+from encoder import long_texts, model_files, model_flags, task_json
 from engine import log, settings
 from engine.checkpoints import checkpoints
 from engine.checkpoints.checkpoints import Checkpoint
 from engine.cli import device_flags, tpu_flags
-from engine.disk import files
 from engine.errors import UserError
 from engine.inference import PredictionSettings, Predictor
 from engine.progress import Counter
@@ -146,10 +144,8 @@ def save_description(folder: str, model: Capability, entries: Mapping[str, Any])
                      encoding and encoding.do_lower_case)
     if entries:
         cut = encoding.long_texts.facts()
-        files.write_json(os.path.join(folder, label_config.FILE), {
-            **entries, "do_lower_case": encoding.do_lower_case,
-            "max_seq_length": encoding.max_seq_length,
-            **({long_texts.ENTRY: cut} if cut else {})})
+        task_json.write(folder, {**entries, **({long_texts.ENTRY: cut} if cut else {})},
+                        encoding.do_lower_case, encoding.max_seq_length)
 
 
 def _evaluate(job: Job, sets: Sets, predictor: Predictor, checkpoint: Checkpoint,

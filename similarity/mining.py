@@ -5,7 +5,7 @@ from typing import Callable, Dict, IO, Iterator, List, NamedTuple, Sequence, Set
 
 import numpy as np
 
-from encoder.label_config import LINE_CHARACTERS
+from encoder.label_types import LINE_CHARACTERS
 from engine import log
 from engine.data.chunks import in_chunks
 from engine.errors import UserError

@@ -2,14 +2,15 @@
 
 import functools
 import os
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Type
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import flags
 
-from encoder import classifier, model_files
+from encoder import classifier, label_types, model_files
 from encoder.encoding import Encoding
+from encoder.label_types import Kind
 from encoder.long_texts import WINDOWS
 from encoder.model_files import ModelFiles
 from engine import log
@@ -18,10 +19,9 @@ from engine.checkpoints.checkpoints import Checkpoint
 from engine.errors import UserError
 from engine.model import Baseline, Forward, Mode
 from modeling import BertConfig
-from runs import kinds, label_types, model_card, results, sets
+from runs import kinds, model_card, results, sets
 from runs.capability import (
     Capability, Card, Encoded, Job, Measured, Predict, Reader, Result, Sets, Training)
-from runs.label_types import Kind
 from runs.report_page import Section
 from runs.rows import Example, Split
 from tasks import metrics, model_folder, report
@@ -47,21 +47,19 @@ class _Output(NamedTuple):
     of_logits: Callable[[tf.Tensor], Dict[str, tf.Tensor]]  # [batch, num_outputs] → outputs
 
 
-_CLASS = _Output(
-    "One of {count:,} labels",
-    "`probabilities`, float32 `[batch, {count}]`, of the labels in the order above; "
-    "`label_index`, int64 `[batch]`, the index of the likeliest label, from 0",
-    lambda logits: {"probabilities": tf.nn.softmax(logits),
-                    "label_index": tf.argmax(logits, axis=-1)})
-_OUTPUTS: Mapping[str, _Output] = {
-    label_types.SingleLabel.name: _CLASS,
-    label_types.Scorer.name: _CLASS._replace(does="Whether a phrase fits a slot of a text"),
-    label_types.MultiLabel.name: _Output(
+_OUTPUTS: Mapping[Type[Kind], _Output] = {
+    label_types.SingleLabel: _Output(
+        "One of {count:,} labels",
+        "`probabilities`, float32 `[batch, {count}]`, of the labels in the order above; "
+        "`label_index`, int64 `[batch]`, the index of the likeliest label, from 0",
+        lambda logits: {"probabilities": tf.nn.softmax(logits),
+                        "label_index": tf.argmax(logits, axis=-1)}),
+    label_types.MultiLabel: _Output(
         "Any number of {count:,} labels",
         "`probabilities`, float32 `[batch, {count}]`, an independent one for each label, in the "
         "order above; predicted are the labels with at least 0.5",
         lambda logits: {"probabilities": tf.sigmoid(logits)}),
-    label_types.Regression.name: _Output(
+    label_types.Regression: _Output(
         "A number", "`value`, float32 `[batch]`",
         lambda logits: {"value": tf.squeeze(logits, -1)})}
 
@@ -73,6 +71,7 @@ class Reading(NamedTuple):
     second_segment: str  # where segment_ids are 1
     outputs: str  # what to say of them in addition, or ""
     command: str  # of this project that reads the export
+    does: Optional[str] = None  # what it predicts; None: what its labels say
 
 
 _TEXTS = Reading(
@@ -117,8 +116,8 @@ class Classifier(Capability):
     @classmethod
     def open(cls, trained: ModelFiles) -> "Classifier":
         """The model, of no task; a scorer is one, too."""
-        found = model_folder.load(trained.path, trained.flag)
-        return kinds.class_of(found[0].kind.name)(*found)
+        classification, config, encoding = model_folder.load(trained)
+        return kinds.class_of(classification.kind.name)(classification, config, encoding)
 
     def facts(self) -> Dict[str, Any]:
         """The task, its labels and the encoder."""
@@ -225,12 +224,12 @@ class Classifier(Capability):
 
     def describe(self) -> Dict[str, Any]:
         """The labels; `training_of` adds what the training set determines."""
-        return label_types.to_json(self.kind)
+        return self.kind.describe()
 
     def outputs(self, inputs: Dict[str, tf.Tensor], mode: Mode) -> Dict[str, tf.Tensor]:
         """Probabilities, or the value of a regression."""
         logits = self.forward()(inputs, mode).predictions["logits"]
-        return _OUTPUTS[self.kind.name].of_logits(logits)
+        return _OUTPUTS[type(self.kind)].of_logits(logits)
 
     def card(self) -> Card:
         """See `Capability`."""
@@ -240,9 +239,9 @@ class Classifier(Capability):
         of_window = "" if encoding.long_texts.long_texts != WINDOWS else (
             ". They are those of one window: a text that is too long is several inputs, which the "
             "program below makes, combining their logits by their mean")
-        does, outputs = (text.format(count=kind.num_outputs) for text in _OUTPUTS[kind.name][:2])
+        does, outputs = (text.format(count=kind.num_outputs) for text in _OUTPUTS[type(kind)][:2])
         return Card(
-            f"{does}, for {reading.examples}", kind.labels,
+            f"{reading.does or does}, for {reading.examples}", kind.labels,
             f"""\
 {reading.tokens} as WordPiece ids of `assets.extra/vocab.txt`, at most {encoding.max_seq_length} of them, {model_card.casing(self)}.
 Inputs, all int32 `[batch, length]`: `input_ids`, padded with 0; `input_mask`, 1 on ids and 0 on
@@ -267,13 +266,13 @@ padding; `segment_ids`, 1 on {reading.second_segment}, else 0.""",
 def training_of(job: Job, examples: TrainingSet) -> Training:
     """The training of a classifier on its labels."""
     kind = _learned_kind(job, examples)
-    labels = label_types.to_json(kind)
+    labels, columns = kind.describe(), job.model.classification.trained_columns
     return Training(
         len(examples), examples.content_hash, job.model.forward_of(kind),
         functools.partial(examples.source, with_labels=True),
         facts={f"labels' {name}": labels[name] for name in ("mean", "deviation") if name in labels},
-        description={
-            **labels, **model_folder.entries(examples.has_pairs, job.model.classification.trained_columns)},
+        description={**labels, "takes_pairs": examples.has_pairs,
+                     **({model_folder.COLUMNS: columns._asdict()} if columns else {})},
         baseline=_baseline(examples), loss_unit=kind.deviation**2)
 
 

@@ -7,13 +7,13 @@ from typing import Any, Dict, Iterator, List, Optional, Union
 
 import numpy as np
 
+from encoder import label_types
 from encoder.encoding import Encoding, encode_texts_and_pairs
 from engine.data import store
 from engine.data.batches import Source, token_features
 from engine.data.chunks import in_chunks
 from engine.disk import files, provenance
 from engine.progress import Counter
-from runs import label_types
 from runs.rows import Example, Split, read_split
 from tasks import processors
 from tasks.table import Task

@@ -18,6 +18,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from commands import ends_with_error, run_here
 from conftest import ROOT, checkpoint_values, on_tensorflow_2, sentences
+from encoder import model_files, task_json
 from engine.checkpoints import checkpoints, saved_model
 from engine.devices import runtime
 from engine.errors import UserError
@@ -57,8 +58,8 @@ def exported(request, tiny_model, tmp_path_factory):
 
 def features_of(export_dir):
     """The test set as the model's inputs, padded to one length."""
-    found, _, encoding = model_folder.load(str(export_dir))
-    texts = encode_texts([Example(text, None, None) for text in TEXTS], found.kind, encoding)
+    classification, _, encoding = model_folder.load(model_files.open_folder(str(export_dir), ""))
+    texts = encode_texts([Example(text, None, None) for text in TEXTS], classification.kind, encoding)
     source = texts.source(with_labels=False)
     return source.fetch(np.arange(NUM_TEXTS), 24)
 
@@ -103,8 +104,8 @@ def test_it_has_the_numbers_of_do_predict_whatever_the_sizes_of_the_batch(export
     features = features_of(exported / "export")
     outputs = run_saved_model(exported / "export", features)
     np.testing.assert_allclose(scores_of(outputs), expected(exported), atol=1e-5)
-    assert ("label_index" in outputs) == (
-        model_folder.load(str(exported))[0].kind.name == "classes")
+    kind = task_json.read(str(exported))["kind"]
+    assert ("label_index" in outputs) == (kind == "classes")
     if "label_index" in outputs:
         np.testing.assert_array_equal(outputs["label_index"], expected(exported).argmax(axis=1))
     one = {name: value[:1, :int(features["input_mask"][0].sum())]
