@@ -14,7 +14,7 @@ from engine.errors import UserError
 from runs import tries
 from runs.capability import Capability, Reader
 
-_CLASSES = {
+CLASSES = {
     **dict.fromkeys(task_json.LABEL_TYPES, "tasks.capability.Classifier"),
     task_json.SCORER: "rewriting.scorer.PhraseScorer",
     task_json.SIMILARITY: "similarity.capability.TextEncoder",
@@ -29,7 +29,7 @@ COMMANDS = {task_json.SCORER: "python -m rewriting.run",
 
 def class_of(kind: str) -> Type[Capability]:
     """The class of a kind of model."""
-    module, _, name = _CLASSES[kind].rpartition(".")
+    module, _, name = CLASSES[kind].rpartition(".")
     return getattr(importlib.import_module(module), name)
 
 
@@ -38,9 +38,9 @@ def open_model(trained: ModelFiles) -> Capability:
     description = trained.description()
     # A model without a description is one that other code has fine-tuned.
     kind = description["kind"] if description else task_json.CLASSES
-    if kind not in _CLASSES:
+    if kind not in CLASSES:
         raise UserError(f"{trained.flag}={trained.path}: its task.json names the kind {kind!r}; kinds of "
-                        f"models are {', '.join(_CLASSES)}")
+                        f"models are {', '.join(CLASSES)}")
     return class_of(kind).open(trained)
 
 
