@@ -83,14 +83,12 @@ def results_of(kind: Kind, logits: np.ndarray) -> Iterator[Result]:
     """What is predicted, from the logits, [n, outputs]."""
     scores = kind.scores(logits)
     for row, label in zip(scores, map(kind.format_label, kind.predicted_labels(scores))):
-        shown = [f"{score:.9g}" for score in row] if kind.labels else []
-        yield Result([label, *shown], _entry(kind, label, shown))
-
-
-def _entry(kind: Kind, label: str, shown: Sequence[str]) -> Dict[str, object]:
-    if not kind.labels:
-        return {"value": float(label)}
-    return {"label": label, "probabilities": dict(zip(kind.labels, map(float, shown)))}
+        if kind.labels:
+            shown = [f"{score:.9g}" for score in row]
+            yield Result([label, *shown], {
+                "label": label, "probabilities": dict(zip(kind.labels, map(float, shown)))})
+        else:
+            yield Result([label], {"value": float(label)})
 
 
 class Classifier(Capability):
@@ -120,18 +118,15 @@ class Classifier(Capability):
         return kinds.class_of(classification.kind.name)(classification, config, encoding)
 
     def facts(self) -> Dict[str, Any]:
-        """The task, its labels and the encoder."""
         kind = self.kind
         labels = [*kind.labels, f"separated by {kind.separator}"] if kind.separator else kind.labels
         return {"task": self.classification.task_name, "label set": labels,
                 **self.encoder_facts(), "--long_texts": self.encoding.long_texts.facts()}
 
     def num_outputs(self) -> Optional[int]:
-        """The number of labels."""
         return self.kind.num_outputs
 
     def metrics(self) -> Sequence[str]:
-        """The metrics of the task."""
         return [metric.name for metric in self.classification.task.metrics]
 
     def require(self, checkpoint: Checkpoint, flag: str) -> None:
@@ -142,7 +137,6 @@ class Classifier(Capability):
 
     def load(self, job: Job, values: flags.FlagValues,
              training: Optional[Callable[[Job, TrainingSet], Training]] = None) -> Sets:
-        """The sets of the task; see `Capability`."""
         task, wanted, train = self.classification.task, sets.wanted(values), None
         if "train" in wanted:
             train = (training or training_of)(job, self._load(job, task.train))
@@ -160,10 +154,10 @@ class Classifier(Capability):
 
     def _load_with_mismatched(self, job: Job, split: Split, mismatched: Optional[Split]
                               ) -> Dict[str, TextSet]:
-        found = {"": self._load(job, split)}
+        texts = {"": self._load(job, split)}
         if mismatched and os.path.exists(os.path.join(self.classification.data_dir, mismatched.file)):
-            found["_mm"] = self._load(job, mismatched)
-        return found
+            texts["_mm"] = self._load(job, mismatched)
+        return texts
 
     def forward(self, sets: Sequence[TextSet] = (), checkpoint: Optional[Checkpoint] = None) -> Forward:
         """The classifier and its loss, in the unit of the labels that the checkpoint has learned."""
@@ -180,16 +174,14 @@ class Classifier(Capability):
         logits = _logits(held_out, predict)
         scores = kind.scores(logits)
         predicted = kind.predicted_labels(scores)
-        per_class = metrics.per_class(kind, labels, predicted)
-        confusion = metrics.confusion_matrix(kind, labels, predicted)
         return Measured(
             metrics.evaluate(self.classification.task.metrics, labels, predicted,
                              kind.losses(logits, labels)),
-            {"num_examples": len(labels), "per_class": per_class, "confusion_matrix": confusion},
-            shown=report.Shown(labels, predicted, kind.errors(scores, labels), per_class, confusion))
+            {"num_examples": len(labels), "per_class": metrics.per_class(kind, labels, predicted),
+             "confusion_matrix": metrics.confusion_matrix(kind, labels, predicted)},
+            shown=report.Shown(labels, predicted, kind.errors(scores, labels)))
 
     def write(self, job: Job, test: TextSet, suffix: str, predict: Predict) -> None:
-        """See `write_predictions`."""
         self.write_predictions(job, _logits(test, predict), suffix)
 
     def write_predictions(self, job: Job, logits: np.ndarray, suffix: str = "",
@@ -211,15 +203,15 @@ class Classifier(Capability):
             os.path.join(folder, f"test_results{suffix}.tsv"),
             ("\t".join(f"{value:.9g}" if read else "" for value in row)
              for read, row in zip(is_read, scores)))
-        names = [str(index) for index in range(kind.num_outputs)]
+        are_numbered = self.classification.predict_labels == INDEX
+        names = [str(index) for index in range(kind.num_outputs)] if are_numbered else None
         path = os.path.join(folder, f"predict{suffix}.txt")
         results.write_lines(path, (
-            kind.format_label(label, names if self.classification.predict_labels == INDEX else None) if read else ""
+            kind.format_label(label, names) if read else ""
             for read, label in zip(is_read, kind.predicted_labels(scores))))
         log.info(f"Predicted {len(logits):,} examples: {path}")
 
     def page(self, job: Job, measured: Measured) -> List[Section]:
-        """The classes and the worst mistakes."""
         return report.page(self.classification, measured)
 
     def describe(self) -> Dict[str, Any]:
@@ -227,12 +219,10 @@ class Classifier(Capability):
         return self.kind.describe()
 
     def outputs(self, inputs: Dict[str, tf.Tensor], mode: Mode) -> Dict[str, tf.Tensor]:
-        """Probabilities, or the value of a regression."""
         logits = self.forward()(inputs, mode).predictions["logits"]
         return _OUTPUTS[type(self.kind)].of_logits(logits)
 
     def card(self) -> Card:
-        """See `Capability`."""
         kind, encoding, reading = self.kind, self.encoding, self.reading
         if reading is _TEXTS and self.classification.takes_pairs:
             reading = _TEXTS._replace(examples="pairs of texts")
@@ -249,7 +239,6 @@ padding; `segment_ids`, 1 on {reading.second_segment}, else 0.""",
             outputs + reading.outputs + of_window, reading.command)
 
     def reader(self) -> Reader:
-        """See `Capability`."""
         kind, encoding = self.kind, self.encoding
 
         def encode(examples: List[Example]) -> Encoded:

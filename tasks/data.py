@@ -93,7 +93,6 @@ class TextSet(TrainingSet):
         return self.targets(self._starts)
 
     def targets(self, indices: Union[slice, np.ndarray]) -> np.ndarray:
-        """See `TrainingSet`."""
         return self.kind.targets(self.records, indices)
 
     def combined(self, logits: np.ndarray) -> np.ndarray:

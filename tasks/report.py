@@ -20,17 +20,15 @@ class Shown(NamedTuple):
     labels: np.ndarray  # [n] or [n, classes], see label_types
     predicted: np.ndarray  # like `labels`
     errors: np.ndarray  # [n], see `Kind.errors`
-    per_class: List[Dict[str, Any]]
-    confusion_matrix: List[List[int]]
 
 
 def page(classification: Classification, measured: Measured) -> List[Section]:
     """The sections on a dev set."""
-    shown, kind = measured.shown, classification.kind
-    return [class_scores(row.values() for row in shown.per_class),
-            confusion(kind.labels, shown.confusion_matrix),
+    labels, details = classification.kind.labels, measured.details
+    return [class_scores(row.values() for row in details["per_class"]),
+            confusion(labels, details["confusion_matrix"]),
             MarkedTexts("Mistakes", "Wrong predictions, the most confident first, with their probability."
-                        if kind.labels else "The farthest off first.", _mistakes(classification, shown))]
+                        if labels else "The farthest off first.", _mistakes(classification, measured.shown))]
 
 
 def confusion(labels: Sequence[str], counts: Sequence[Sequence[int]]) -> Table:

@@ -192,7 +192,7 @@ def test_each_model_is_taken_or_refused_for_its_reason(made, taker, monkeypatch)
             assert expected in error and path in error and "\n" not in error, writer
 
 
-@pytest.mark.parametrize("kind", kinds._CLASSES)
+@pytest.mark.parametrize("kind", kinds.CLASSES)
 def test_every_kind_of_the_table_can_be_opened(kind, made):
     assert callable(kinds.class_of(kind).open)
     of_kind = [path for writer, path in made.at.items()
