@@ -214,7 +214,8 @@ class _Gradients:
 
         self.loss_scale = optimization.LossScale.create() if settings.scales_loss else None
         loss_of = pool.Loss(outputs_of, micro_batches, replica)
-        loss, pairs = optimization.mean_gradients(loss_of, micro_batches, self.loss_scale)
+        loss, pairs = optimization.mean_gradients(
+            loss_of, micro_batches, self.loss_scale, compiled=self._computation.compiled)
         self.variables = [variable for _, variable in pairs]
         self.has_pool = loss_of.pool is not None
         return loss, [gradient for gradient, _ in pairs]
