@@ -140,7 +140,7 @@ def create_train_op(gradients: List[GradientAndVariable], init_lr: float, num_tr
         names = [variable.op.name for _, variable in gradients]
         factor = functools.partial(layer_factor, num_layers=count_layers(names),
                                    decay=layer_lr_decay)
-    made = OPTIMIZERS[optimizer](
+    updater = OPTIMIZERS[optimizer](
         learning_rate=learning_rate_at(
             global_step, init_lr, num_train_steps, num_warmup_steps or 0,
             schedule=lr_schedule, min_lr_ratio=min_lr_ratio),
@@ -153,7 +153,7 @@ def create_train_op(gradients: List[GradientAndVariable], init_lr: float, num_tr
         most_rows=most_rows,
         compiler=graph_functions.compiled if compiled else None,
         bias_correction=bias_correction)
-    return made.apply_gradients(gradients, global_step=global_step)
+    return updater.apply_gradients(gradients, global_step=global_step)
 
 
 def layer_factor(name: str, *, num_layers: int, decay: float) -> float:
@@ -189,8 +189,8 @@ def count_layers(names: Iterable[str]) -> int:
 
 
 def _layer_of(name: str) -> Optional[int]:
-    found = re.search(r"/layer_(\d+)/", name)
-    return int(found.group(1)) if found else None
+    match = re.search(r"/layer_(\d+)/", name)
+    return int(match.group(1)) if match else None
 
 
 def mean_gradients(loss_of: Callable[[Union[int, tf.Tensor]], tf.Tensor], num_micro_batches: int,
