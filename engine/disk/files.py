@@ -350,6 +350,11 @@ def new_folder(path: str, flag: str) -> Iterator[str]:
         yield draft
 
 
+def hash_of_json(value: Any) -> str:
+    """SHA-256 of a JSON value, in hex."""
+    return hash_of(json.dumps(value).encode("utf-8"))
+
+
 def hash_of(content: bytes) -> str:
     """SHA-256 of `content`, in hex."""
     return hashlib.sha256(content).hexdigest()
