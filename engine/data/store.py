@@ -17,7 +17,7 @@ from engine import log
 from engine.data import store_files
 from engine.data.store_files import Chunk, Column, Damaged, RaggedChunk, file_name, open_array
 from engine.disk import files
-from engine.workers import build_once
+from engine.workers import worker_dirs
 
 FORMAT_VERSION = 2  # 1 had no checksums
 
@@ -149,7 +149,7 @@ def open_or_build(root: str, name: str, key: Mapping[str, Any], columns: Mapping
         with files.atomic_folder(directory, replaces=os.path.exists(directory)) as draft:
             store_files.write(draft, columns, chunks(), facts)
 
-    build_once.build_once(directory, {"name": name, **key},
+    worker_dirs.build_once(directory, {"name": name, **key},
                           lambda: None if os.path.exists(directory) else build())
     try:
         return Store(directory, columns)

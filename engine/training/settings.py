@@ -18,7 +18,7 @@ from engine.disk import files
 from engine.errors import UserError
 from engine.progress import counted
 from engine.settings import AUTO, MAX_SEED, define_flags, from_flags, recorded, required, setting
-from engine.workers import build_once, worker_dirs
+from engine.workers import worker_dirs
 
 HELP_TOPIC = "Training"  # of the flags defined here
 
@@ -257,7 +257,7 @@ def _make_store_dir(values: flags.FlagValues, devices: Devices) -> str:
     """Makes the directory of --store_dir or its default, and returns its path."""
     directory = files.make_directory(
         values.store_dir or os.path.join(values.output_dir, "store"), "--store_dir")
-    build_once.find_builder(directory, devices.peers)
+    worker_dirs.find_builder(directory, devices.peers)
     return directory
 
 
