@@ -14,7 +14,7 @@ from engine import log
 from engine.data import store, text_columns
 from engine.data.batches import Source, token_features
 from engine.data.chunks import in_chunks
-from engine.data.store_files import chunk_of
+from engine.data.store import chunk_of
 from engine.disk import files, provenance
 from engine.errors import UserError
 from engine.model import Baseline

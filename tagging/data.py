@@ -12,7 +12,7 @@ from encoder.encoding import Encoding, open_or_tokenize
 from engine import log
 from engine.data import store
 from engine.data.batches import Features, Source, token_features
-from engine.data.store_files import chunk_of
+from engine.data.store import chunk_of
 from engine.disk import files, provenance
 from engine.errors import UserError
 from engine.model import Baseline
