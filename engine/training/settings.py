@@ -12,8 +12,8 @@ from absl import flags
 import optimization
 from engine import log
 from engine.checkpoints import checkpoints
-from engine.devices.devices import Devices
-from engine.devices.precision import FLOAT16, FLOAT32, PRECISIONS, TF32, chosen_precision
+from engine.devices.devices import (
+    FLOAT16, FLOAT32, PRECISIONS, TF32, Devices, chosen_precision)
 from engine.disk import files
 from engine.errors import UserError
 from engine.progress import counted
