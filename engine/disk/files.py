@@ -18,7 +18,7 @@ import sys
 from typing import Any, Dict, IO, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
 from engine import log
-from engine.disk import locks, scratch
+from engine.disk import scratch
 from engine.errors import UserError
 
 _READ_BYTES = 1 << 20
@@ -381,7 +381,7 @@ def written_alone(*paths: str) -> Iterator[None]:
         for folder, name in map(os.path.split, paths):
             lock = os.path.join(folder, f".{name}.lock")  # hidden: a folder may be an input
             try:
-                stack.enter_context(locks.exclusive(lock, os.path.join(folder, name)))
+                stack.enter_context(scratch.exclusive(lock, os.path.join(folder, name)))
             except UserError as error:
                 raise Held(str(error)) from error
         yield

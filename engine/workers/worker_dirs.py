@@ -14,7 +14,7 @@ import uuid
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from engine.checkpoints import checkpoint_files, checkpoints
-from engine.disk import files, locks, scratch
+from engine.disk import files, scratch
 from engine.workers.coordination import NO_PEERS, Peers
 
 LOCK = f"{scratch.PREFIX}training.lock"  # of the process that trains in an output directory
@@ -63,7 +63,7 @@ def output_directory(path: str, peers: Peers, *, is_training: bool) -> str:
     if peers.is_chief:
         files.make_directory(path, "--output_dir")
         if is_training:
-            _keep(locks.exclusive(os.path.join(path, LOCK), f"--output_dir={path}"), peers)
+            _keep(scratch.exclusive(os.path.join(path, LOCK), f"--output_dir={path}"), peers)
     if not peers.others:
         return path
     with _token(path) if peers.is_chief else contextlib.nullcontext() as token:
