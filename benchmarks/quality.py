@@ -26,7 +26,7 @@ from typing import Any, Dict, List, NamedTuple, Tuple
 import numpy as np
 
 from benchmarks import report
-from engine.devices.precision import FLOAT32, PRECISIONS
+from engine.devices.devices import FLOAT32, PRECISIONS
 from engine.disk import files
 from reading import scores
 from runs import squad_files

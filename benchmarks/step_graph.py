@@ -6,8 +6,8 @@ import modeling
 import optimization
 from encoder import classifier
 from engine.checkpoints import checkpoints
-from engine.devices import precision, runtime
-from engine.devices.devices import Devices
+from engine.devices import runtime
+from engine.devices.devices import Devices, dtype_of
 from engine.model import Forward, Mode
 from engine.training import pool
 from engine.training.settings import TrainingSettings
@@ -72,7 +72,7 @@ def train_op(workload: Workload, features: Dict[str, tf.Tensor]) -> tf.Operation
     tf.train.get_or_create_global_step()
     mode = Mode(is_training=True, dropout_seed=tf.constant([1, 2], tf.int64),
                 computation=modeling.Computation(
-                    dtype=precision.dtype_of(workload.precision), compiled=workload.xla,
+                    dtype=dtype_of(workload.precision), compiled=workload.xla,
                     on_cards=True))
     scales_loss = "float16" in (workload.precision, workload.transfer)
     loss_scale = optimization.LossScale.create() if scales_loss else None
@@ -100,7 +100,7 @@ def train_op(workload: Workload, features: Dict[str, tf.Tensor]) -> tf.Operation
 
 def _predictions(workload: Workload) -> tf.Operation:
     mode = Mode(is_training=False, dropout_seed=None, computation=modeling.Computation(
-        dtype=precision.dtype_of(workload.precision), compiled=workload.xla, on_cards=True,
+        dtype=dtype_of(workload.precision), compiled=workload.xla, on_cards=True,
         cast=_cast_when_restored))
     predictions = _forward(workload)(features_of(workload), mode).predictions
     return tf.group(*predictions.values())

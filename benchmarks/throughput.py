@@ -27,7 +27,7 @@ from typing import Dict, List, NamedTuple, Sequence, Tuple
 import numpy as np
 
 from benchmarks import report
-from engine.devices.precision import FLOAT32, PRECISIONS
+from engine.devices.devices import FLOAT32, PRECISIONS
 
 # File, columns of label and text, lines of header, steps of a training of ours.
 SETS = {"cola": ("glue/CoLA/train.tsv", 1, 3, 0, 120),

@@ -13,7 +13,7 @@ from encoder import label_config, long_texts, model_files, model_flags
 from engine import log, settings
 from engine.checkpoints import checkpoints
 from engine.checkpoints.checkpoints import Checkpoint
-from engine.cli import device_flags, tpu_flags
+from engine.cli import device_flags
 from engine.disk import files
 from engine.errors import UserError
 from engine.inference import PredictionSettings, Predictor
@@ -50,7 +50,7 @@ def run(values: flags.FlagValues, kind: Type[Capability],
         raise UserError("nothing to do: set at least one of "
                         f"{', '.join(f'--{name}' for name in names)}; --help explains all flags")
     if "use_tpu" in values:
-        tpu_flags.check(values)
+        device_flags.check_tpu(values)
     if "do_export" in values:
         export.check_flags(values, kind)
     if any(values[name].value for name in names if name in _WORK):

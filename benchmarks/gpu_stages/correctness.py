@@ -17,8 +17,7 @@ from benchmarks.gpu_stages.common import Cell, Machine
 
 import tensorflow.compat.v1 as tf
 from encoder import classifier
-from engine.devices.devices import Devices, find_devices
-from engine.devices.precision import BFLOAT16, FLOAT16, FLOAT32
+from engine.devices.devices import BFLOAT16, FLOAT16, FLOAT32, Devices, find_devices
 
 BATCH, STEPS = 16, 20
 # The largest share of the weights' change in which a training may differ from float32 on the CPU. In

@@ -18,7 +18,7 @@ import modeling
 import tensorflow.compat.v1 as tf
 from encoder import classifier
 from engine.data.batches import Source
-from engine.devices import memory, runtime
+from engine.devices import runtime
 from engine.devices.devices import Devices
 from engine.errors import UserError
 from engine.model import Forward
@@ -54,7 +54,7 @@ def training(cell: Cell, machine: Machine) -> Dict[str, Any]:
     batch = _batch(cell, machine)
     rate = batch * devices.num_replicas / seconds
     return {"batch": batch, "sequences_per_second": rate, "step_ms": 1e3 * seconds,
-            "tflops": rate * flops / 1e12, "memory_gb": memory.peak_gb(devices),
+            "tflops": rate * flops / 1e12, "memory_gb": devices.peak_memory_gb(),
             "first_step_seconds": clock.ends[0] - start}
 
 

@@ -21,15 +21,14 @@ from engine import interruption, log
 from engine.checkpoints import checkpoints
 from engine.data import batches
 from engine.data.plan import WINDOW_BATCHES, TrainingPlan, ends_epoch
-from engine.devices import memory, precision, runtime
-from engine.devices.devices import Devices
+from engine.devices import runtime
+from engine.devices.devices import FLOAT16, Devices, dtype_of, out_of_memory_explained
 from engine.errors import UserError
 from engine.model import Mode, Outputs, Training
 from engine.training import (
     checkpoint_hook, compile_ahead, learning, pool, step_hook, stop_together, summaries, throughput, xla)
 from engine.training.evaluations import Evaluate, Evaluations
 from engine.training.settings import RunSettings, Schedule, TrainingSettings
-from engine.training.training_progress import TrainingProgress
 from engine.workers.coordination import Peers
 
 
@@ -96,7 +95,7 @@ def train(run: Run, evaluations: Optional[Evaluations] = None,
         None if earlier else run.settings.init_checkpoint, settings.seed, is_frozen=settings.freezes)
     reached = _throughput(run, source)
     curves = summaries.TrainingSummaries(output_dir, last_step, run.devices, reached)
-    progress = TrainingProgress(first_step, last_step, run.devices, reached)
+    progress = step_hook.TrainingProgress(first_step, last_step, run.devices, reached)
     signals = interruption.InterruptLater()
     saver = checkpoint_hook.SaveHook(
         output_dir, settings.save_checkpoints_steps, settings.keep_checkpoint_max, signals, evaluations, peers)
@@ -104,7 +103,7 @@ def train(run: Run, evaluations: Optional[Evaluations] = None,
     if run.training.baseline and peers.is_chief:
         listeners.append(learning.LearningCheck(
             output_dir, settings, run.schedule, plan, run.training.baseline).add)
-    if settings.precision != precision.FLOAT16:  # which skips such a step instead
+    if settings.precision != FLOAT16:  # which skips such a step instead
         listeners.insert(0, functools.partial(_check_loss, saver.kept))
     hooks = [_ModelCheck(initial_values, earlier), step_hook.StepHook(
         first_step, run.global_batch_size, listeners, run.training.loss_unit), saver, *more_hooks]
@@ -119,7 +118,7 @@ def train(run: Run, evaluations: Optional[Evaluations] = None,
             source, plan, replicas=run.devices.own_replicas, first_step=first_step,
             last_step=last_step, per_replica_batch_size=settings.examples_per_replica)
 
-    with signals, curves, progress, memory.explained(lambda: _describe_step(
+    with signals, curves, progress, out_of_memory_explained(lambda: _describe_step(
             saver.step or first_step, source, plan, settings) + saver.kept()), \
             _explained_end(signals, saver, last_step, peers):
         estimator.train(input_fn, hooks=hooks, max_steps=last_step)
@@ -171,7 +170,7 @@ def _explained_end(signals: interruption.InterruptLater, saver: checkpoint_hook.
 
 def _describe_step(step: int, source: batches.Source, plan: TrainingPlan,
                    settings: TrainingSettings) -> str:
-    """The size of the step after `step`, and how to make it smaller, for `memory.explained`."""
+    """The size of the step after `step`, and how to make it smaller, for `out_of_memory_explained`."""
     return (f"in training step {step + 1}: {settings.train_batch_size} examples per replica at a "
             f"time x {source.padded_length(plan.global_batch(step))} tokens; divide "
             "--train_batch_size and multiply --gradient_accumulation_steps by the same number for "
@@ -194,7 +193,7 @@ class _Gradients:
         self._forward = run.training.forward
         self._settings = run.settings.training
         self._computation = modeling.Computation(
-            dtype=precision.dtype_of(self._settings.precision),
+            dtype=dtype_of(self._settings.precision),
             recompute=self._settings.recompute_layers, compiled=is_compiled,
             on_cards=run.devices.kind == "GPU")
         self._initial_values = initial_values
