@@ -110,12 +110,12 @@ def test_of_scores_the_upper_half_are_pairs(tmp_path, capsys):
     ("train.tsv", lines(PAIR, ["a cat", " "]), {}, ("train.tsv, line 2", "a text is empty")),
     ("train.txt", lines(["a cat"], [""]), {}, ("train.txt, line 2", "a text is empty")),
     *(("train.tsv", lines(*header, *[[*PAIR, 0.5]] * 12, [*PAIR, odd]), {},
-       (f"line {13 + len(header)}: the score is '{odd}'", "a number such as 1234.5"))
+       (f"line {13 + len(header)}: the label is '{odd}'", "a finite number", "1234.5"))
       for odd in ("nan", "NA", "1,5", "high") for header in ([], [["text_a", "text_b", "score"]])),
-    ("train.tsv", lines(*[[*PAIR, f"0,{n}"] for n in range(9)]), {}, ("line 1: the score is '0,0'",)),
+    ("train.tsv", lines(*[[*PAIR, f"0,{n}"] for n in range(9)]), {}, ("line 1: the label is '0,0'",)),
     ("train.tsv", lines(*[[*PAIR, "neutral"]] * 12, [*PAIR, "NA"]), {}, ("line 13: the label is 'NA'",)),
     ("train.tsv", lines(PAIR, TRIPLE), {}, ("line 2: 3 columns", "2")),
-    ("train.tsv", lines(*[[*PAIR, 1]] * 1000, [*PAIR, "much"]), {}, ("line 1001", "'much'", "a number")),
+    ("train.tsv", lines(*[[*PAIR, 1]] * 1000, [*PAIR, "much"]), {}, ("line 1001", "'much'", "number")),
     ("train.tsv", lines(*[[*PAIR, "neutral"]] * 1000, [*PAIR, "no"]), {},
      ("line 1001", "'no'", "entailment")),
     ("train.tsv", lines([*TRIPLE, 1], [*TRIPLE, 0]), {}, ("column 4", "3 texts", "--text_column")),
