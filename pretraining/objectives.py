@@ -4,16 +4,20 @@ Here an example is only where its texts begin in the corpus and how long they ar
 hundred million examples can be drawn, kept on disk and shuffled before a token is copied.
 """
 
+import dataclasses
 from typing import Callable, Iterator, List, Mapping, NamedTuple, Tuple
 
 import numpy as np
 
 from encoder.encoding import truncated_lengths
 from engine.data import store
+from engine.settings import setting
+from pretraining import texts
 from pretraining.corpus import Corpus
 
 _DRAWS_OF_ANOTHER_DOCUMENT = 10
 _BLOCK_SENTENCES = 4096  # about as many as share a random state
+MOST_POSITIONS = 2**16  # that the trainings store
 
 COLUMNS = {"first_start": store.Column("int64", ragged=False),
            "first_length": store.Column("int32", ragged=False),
@@ -25,19 +29,32 @@ COLUMNS = {"first_start": store.Column("int64", ragged=False),
 _Spans = Tuple[int, int, int, int, int]
 
 
-class Settings(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Settings:
     """All that determines the output, except the texts and the vocabulary."""
-    objective: str
-    input_format: str
-    one_sentence_per_example: bool
-    max_seq_length: int
-    max_predictions_per_seq: int
-    masked_lm_prob: float
-    short_seq_prob: float
-    dupe_factor: int
-    random_seed: int
-    do_lower_case: bool
-    do_whole_word_mask: bool
+    topic = "Examples"
+    input_format: str = setting(
+        "sentences", "sentences: one a line, a blank line between documents; paragraphs: one a line, "
+        "split into sentences here; pairs: label TAB anything TAB text TAB text",
+        choices=sorted(texts.FORMATS))
+    do_lower_case: bool = setting(
+        True, "lower-case the text and drop its accents, as uncased models need it")
+    max_seq_length: int = setting(128, "most tokens of an example", between=(5, MOST_POSITIONS))
+    max_predictions_per_seq: int = setting(20, "most masked tokens of an example", positive=True)
+    masked_lm_prob: float = setting(0.15, "share of the tokens that is masked", between=(0, 1))
+    short_seq_prob: float = setting(
+        0.1, "share of the documents whose examples are made shorter than they could be",
+        between=(0, 1))
+    dupe_factor: int = setting(
+        10, "passes over the corpus, each with other examples and masks", positive=True)
+    random_seed: int = setting(12345, "seed of all random choices", between=(0, 2**32 - 1))
+    do_whole_word_mask: bool = setting(False, "mask all WordPieces of a word or none")
+    objective: str = setting(
+        "mlm_nsp", "mlm_nsp: masked tokens, and whether the second text follows the first; mlm: "
+        "masked tokens; span, with --input_format=pairs: one span in the second text, as long as the "
+        "first", choices=("mlm_nsp", "mlm", "span"))
+    one_sentence_per_example: bool = setting(
+        False, "with mlm: each sentence is an example, instead of as much of a document as fits")
 
     @property
     def spans(self) -> str:
