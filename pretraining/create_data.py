@@ -51,13 +51,14 @@ def define_flags() -> flags.FlagValues:
     for name, text in (
             ("input_file", "text files, comma-separated: names, patterns and directories; .gz is "
              "unpacked"),
-            ("output_file", "TFRecord files, comma-separated: examples are dealt out to them in turn"),
+            ("output_file", "TFRecord files, comma-separated: examples are dealt out to them in "
+             "turn"),
             ("vocab_file", "the model's vocabulary")):
         flags.DEFINE_string(name, None, text, flag_values=values)
         flags.mark_flag_as_required(name, flag_values=values)
     define_settings(values, Settings)
-    flags.DEFINE_integer("num_processes", None, "processes that work in parallel, by default one for "
-                         "each core; the output does not depend on it", lower_bound=1,
+    flags.DEFINE_integer("num_processes", None, "processes that work in parallel, by default one "
+                         "for each core; the output does not depend on it", lower_bound=1,
                          flag_values=values)
     shards.define_flags(values)
     return values
@@ -106,7 +107,7 @@ def create(sentences: Iterable[texts.Sentence], outputs: List[str], settings: Se
     """Writes the files `outputs`, and `facts` in a .json file beside each."""
     with scratch.folder(os.path.dirname(outputs[0]) or ".") as work_dir:
         corpus = tokenize(sentences, work_dir, tokenizer, num_processes)
-        if settings.objective == "mlm_nsp" and len(corpus.documents) < 2:
+        if settings.objective == "mlm_nsp" and corpus.num_documents < 2:
             raise UserError("--objective=mlm_nsp takes second texts from other documents, and the "
                             "text is one document: put blank lines between its documents, or "
                             "give --objective=mlm")
@@ -215,8 +216,8 @@ def _is_done(outputs: List[str], facts: Dict[str, Any]) -> bool:
         record = files.read_record(f"{path}.json", "the facts", {})
         other = provenance.difference(record, facts)
         if other:
-            raise UserError(f"--output_file={path} is there, made with another {other}; remove it, or "
-                            "give another name")
+            raise UserError(f"--output_file={path} is there, made with another {other}; remove it, "
+                            "or give another name")
         if not provenance.is_intact(path, record):
             log.warn(f"{path} is not as it was written: it is made again")
             are_intact = False
