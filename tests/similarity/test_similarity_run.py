@@ -108,22 +108,6 @@ def test_a_text_has_a_vector_and_a_pair_a_similarity(trained, vectors, folder, m
         "nd,nd->n", expected, np.roll(expected, -1, 0)), atol=1e-5)
 
 
-def test_the_first_line_says_whether_lines_are_pairs(trained, tmp_path, capsys):
-    for content, num_read in (("a cat\ta dog\na cat\na\tb\n", 2), ("a cat\na cat\ta dog\n", 2)):
-        lines = content.splitlines()
-        path = tmp_path / "lines.txt"
-        path.write_text(content)
-        found = []
-        with open(str(path)) as file:
-            odd = predict.OddRows("have no prediction")
-            examples, are_pairs = predict.read_arriving(
-                predict.ArrivingLines(file.fileno()), None, odd)
-            found = list(examples)
-        assert len(found) == len(lines)
-        assert sum(example is not predict.UNREAD for example in found) == num_read
-        assert (found[0].text_b is None) == ("\t" not in lines[0]) == (not are_pairs)
-
-
 def test_the_export_has_the_vectors_of_the_model(trained, vectors, tiny_model):
     texts = sentences(6, 8)
     encoded = data.encode([Example((text,)) for text in texts], tiny_model.encoding(LENGTH), "")
