@@ -194,12 +194,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as work_dir:
         for name in LAYERS:
             rows += measure(args, name, work_dir, texts)
-    report.append("Answers over HTTP", rows, command=" ".join(
-        ["python -m benchmarks.serving", f"--seconds={args.seconds:g}", f"--rounds={args.rounds}"]),
-        versions={"tensorflow": tf.__version__, **{
-            package: report.version_of(sys.executable, package) for package in ("onnxruntime",)}, **{
-            package: report.version_of(args.peer_python, package)
-            for package in ("torch", "transformers", "fastapi")}})
+    report.append("Answers over HTTP", rows, **report.versions_of(sys.executable, "onnxruntime"),
+                  **report.versions_of(args.peer_python, "torch", "transformers", "fastapi"))
 
 
 if __name__ == "__main__":

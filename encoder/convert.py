@@ -28,7 +28,7 @@ from encoder.config import checked, load_config
 from encoder.encoding import load_encoding
 from encoder.huggingface import Weights
 from engine import log
-from engine.checkpoints import checkpoints, onnx_file, saved_model
+from engine.checkpoints import checkpoints, onnx_file
 from engine.cli import command
 from engine.disk import files
 from engine.errors import UserError
@@ -348,8 +348,8 @@ def _write_onnx(values: flags.FlagValues) -> None:
     for name in {"output_dir"}.union(*(options for _, options in _CONVERSIONS.values())):
         if values[name].present:
             raise UserError(f"--{name} does not go with --to_onnx")
-    if not saved_model.is_there(source):
-        raise UserError(f"--from_tensorflow={source} is no export (it has no {saved_model.GRAPH_FILE}), and "
+    if not checkpoints.is_saved_model(source):
+        raise UserError(f"--from_tensorflow={source} is no export (it has no {checkpoints.GRAPH_FILE}), and "
                         "--to_onnx needs one: the command that trained the model writes it with --do_export")
     checkpoints.open_checkpoint(source, "--from_tensorflow")  # TensorFlow's own reader checks too little
     files.check_output(values.to_onnx, "--to_onnx", [])

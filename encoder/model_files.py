@@ -84,7 +84,7 @@ def open_folder(path: str, flag: str, needs: str = ENCODER) -> ModelFiles:
 
 
 def _is_tensorflows(folder: str) -> bool:
-    return any(name in (CONFIG, saved_model.GRAPH_FILE) or name.endswith(".index")
+    return any(name in (CONFIG, checkpoints.GRAPH_FILE) or name.endswith(".index")
                for name in os.listdir(folder))
 
 
@@ -93,7 +93,7 @@ def folder_of(path: str) -> str:
     folder = path if os.path.isdir(path) else os.path.dirname(path)
     if os.path.basename(folder) == saved_model.VARIABLES:
         folder = os.path.dirname(folder)
-    if saved_model.is_there(folder):
+    if checkpoints.is_saved_model(folder):
         return os.path.join(folder, saved_model.ASSETS)
     return folder
 

@@ -7,7 +7,7 @@ from absl import flags
 
 from encoder import model_flags, task_json
 from engine import settings
-from engine.cli import tpu_flags
+from engine.cli import device_flags
 from reading.answers import AnswerSettings
 from reading.data import WindowSettings
 from reading.capability import AnswerFinder, Reading, described
@@ -43,7 +43,7 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_integer("max_seq_length", 384, "Longest window in tokens, with the question; of a "
                          "longer context there are several.", flag_values=values)
     training_command.define_flags(values, WindowSettings, AnswerSettings, TrySettings)
-    tpu_flags.define(values)
+    device_flags.define_tpu(values)
     return values
 
 

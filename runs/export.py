@@ -17,7 +17,7 @@ import modeling
 from encoder import model_files, task_json, vocabulary
 from encoder.model_files import ModelFiles
 from engine import log, settings
-from engine.checkpoints import saved_model
+from engine.checkpoints import checkpoints, saved_model
 from engine.disk import files
 from engine.errors import UserError
 from engine.model import INFERENCE
@@ -51,7 +51,7 @@ def check_flags(values: flags.FlagValues, kind: Type[Capability]) -> None:
         if values[name].value and not values.do_export:
             raise UserError(f"--{name} needs --do_export; set both or neither")
     if not values.do_export:
-        if values.output_dir and saved_model.is_there(values.output_dir):
+        if values.output_dir and checkpoints.is_saved_model(values.output_dir):
             raise UserError(f"--output_dir={values.output_dir} is an export, in which nothing is "
                             f"written: give it as --init_checkpoint={values.output_dir}, and "
                             "another --output_dir")
@@ -69,7 +69,7 @@ def _open(output_dir: str, kind: Type[Capability]) -> Tuple[ModelFiles, Capabili
 def _export_folder(output_dir: str, version: Optional[str]) -> str:
     """The folder that the export is written to. Raises a UserError if it holds something else."""
     folder = os.path.join(output_dir, "export")
-    if saved_model.is_there(output_dir):
+    if checkpoints.is_saved_model(output_dir):
         raise UserError(f"--output_dir={output_dir} is an export; --do_export needs the output "
                         "directory of the training")
     numbers = versions(folder)
@@ -78,8 +78,8 @@ def _export_folder(output_dir: str, version: Optional[str]) -> str:
     if numbers:
         raise UserError(f"{folder} holds numbered versions: add --export_version={_NEXT}, or move "
                         "it away")
-    if os.path.lexists(folder) and not saved_model.is_there(folder):
-        raise UserError(f"{folder} is no export (it has no {saved_model.GRAPH_FILE}): --do_export "
+    if os.path.lexists(folder) and not checkpoints.is_saved_model(folder):
+        raise UserError(f"{folder} is no export (it has no {checkpoints.GRAPH_FILE}): --do_export "
                         "does not overwrite it; move it away")
     return folder
 

@@ -12,7 +12,7 @@ from encoder import long_texts, model_files, model_flags, task_json
 from engine import log, settings
 from engine.checkpoints import checkpoints
 from engine.checkpoints.checkpoints import Checkpoint
-from engine.cli import device_flags, tpu_flags
+from engine.cli import device_flags
 from engine.errors import UserError
 from engine.inference import PredictionSettings, Predictor
 from engine.progress import Counter
@@ -48,7 +48,7 @@ def run(values: flags.FlagValues, kind: Type[Capability],
         raise UserError("nothing to do: set at least one of "
                         f"{', '.join(f'--{name}' for name in names)}; --help explains all flags")
     if "use_tpu" in values:
-        tpu_flags.check(values)
+        device_flags.check_tpu(values)
     if "do_export" in values:
         export.check_flags(values, kind)
     if any(values[name].value for name in names if name in _WORK):

@@ -52,10 +52,10 @@ class TensorFlowSession:
 
     def run(self, features: Features) -> Features:
         """The predictions for a batch of b examples, each [b, ...]."""
-        found = dict(zip(self._fetched, self._call(*[features[name] for name in self._names])))
+        predictions = dict(zip(self._fetched, self._call(*[features[name] for name in self._names])))
         if self._is_checked:
-            inference.check_finite([found])
-        return found
+            inference.check_finite([predictions])
+        return predictions
 
     def close(self) -> None:
         """Frees the weights."""

@@ -83,7 +83,7 @@ def test_what_others_may_have_written_is_opened_where_it_is_looked_at_first():
     assert {name for name in python_files() if room_of(name) in ROOMS for node in ast.walk(syntax_of(name))
             if isinstance(node, ast.Call) and reads(node)} == {
                 "engine/disk/files.py", "engine/cli/foreign_flags.py", "serving/app.py",
-                "engine/data/parts.py", "engine/data/store_files.py", "modeling.py", "tokenization.py",
+                "engine/data/parts.py", "engine/data/store.py", "modeling.py", "tokenization.py",
                 "engine/disk/resumable_file.py"}
 
 

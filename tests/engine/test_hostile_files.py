@@ -196,7 +196,7 @@ def test_what_only_saves_time_is_made_anew(kind, tmp_path, alarm):
     (tmp_path / "train.tsv").write_text("text")
     memory = tmp_path / "hashes.json"
     PLACE[kind](str(memory))
-    digest = provenance.content_hash(str(tmp_path / "train.tsv"), str(memory))
+    digest = provenance.content_hash(str(tmp_path / "train.tsv"), str(tmp_path))
     assert digest == files.hash_of(b"text") and digest in memory.read_text()
     columns = {"ids": Column("uint16", ragged=False)}
 

@@ -2,15 +2,17 @@
 
 import collections
 from typing import NamedTuple
+from unittest import mock
 
 import numpy as np
 import pytest
 
-from conftest import cpu_devices, sentences
-from engine.data.batches import Source
+from conftest import sentences
 from runs.report_page import number
 from similarity import data, evaluation, report
 from similarity.files import Given, open_file
+from similarity_files import write
+from similarity_reference import unit
 
 SIZE = 6
 
@@ -23,34 +25,16 @@ class Mistake(NamedTuple):
     predicted: str
 
 
-class Job:
-    """All of a job that is asked for the measures of a set."""
-    devices = cpu_devices(1)
-
-    class settings:
-        output_dir = "nowhere"
-
-    class model:
-        class similarity:
-            matryoshka = ()
-
-
 @pytest.fixture
 def shown(tiny_model, tmp_path):
     """Measures a file with random vectors: what is shown of it, and its texts with their vectors."""
     def measure(rows):
-        path = tmp_path / "dev.tsv"
-        path.write_text("".join("\t".join(row) + "\n" for row in rows))
-        texts = data.load(open_file(str(path), Given(), labelled=True), tiny_model.encoding(), "",
-                          str(tmp_path / "store"))
-        vectors = np.random.RandomState(0).normal(size=(len(texts), SIZE)).astype(np.float32)
-        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-
-        def predict(source: Source):
-            assert len(source.lengths) == len(vectors)
-            return {"vectors": vectors}
-
-        measured = evaluation.measure(Job, texts, predict)
+        texts = data.load(open_file(str(write(tmp_path / "dev.tsv", rows)), Given(), labelled=True),
+                          tiny_model.encoding(), "", str(tmp_path / "store"))
+        vectors = unit(np.random.RandomState(0).normal(size=(len(texts), SIZE))).astype(np.float32)
+        job = mock.Mock()
+        job.model.similarity.matryoshka = ()
+        measured = evaluation.measure(job, texts, lambda source: {"vectors": vectors})
         of_text = {text: vectors[number] for row, numbers in zip(rows, texts.numbers)
                    for text, number in zip(row, numbers)}
         plots, texts = report.page(measured)
