@@ -272,7 +272,8 @@ def model_fn_builder(bert_config: modeling.BertConfig, num_labels: int,
             is_real = features.get("is_real_example")
             weights = None if is_real is None else tf.cast(is_real, tf.float32)
             return tf.estimator.EstimatorSpec(mode, loss=loss, eval_metric_ops={
-                "eval_accuracy": tf.metrics.accuracy(label_ids, tf.argmax(logits, axis=-1), weights),
+                "eval_accuracy": tf.metrics.accuracy(
+                    label_ids, tf.argmax(logits, axis=-1), weights),
                 "eval_loss": tf.metrics.mean(per_example_loss, weights)})
         return tf.estimator.EstimatorSpec(mode, predictions={"probabilities": probabilities})
     return model_fn
