@@ -99,10 +99,6 @@ class Predictor:
         shorter ones as have the same number of tokens; on the CPU fewer, which is faster. None
         stands for the default of --predict_batch_size.
         `advance` is called with the number of examples of each finished step.
-
-        Raises:
-            UserError: the checkpoint lacks some variables; out of memory; a prediction in float16
-                is not finite.
         """
         if not self._session:
             self._build(source)

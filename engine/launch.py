@@ -60,16 +60,17 @@ class Worker:
     """
 
     def __init__(self, place: Place, words: Sequence[str], environment: Mapping[str, str]):
-        self.place = place
-        is_chief = place.index == 0
-        pipe = None if is_chief else subprocess.PIPE
+        self.place, is_chief = place, place.index == 0
+        pipe = None if is_chief else subprocess.PIPE  # the chief's output is the launcher's
         # In its own session: Ctrl-C reaches only the launcher, which then ends all workers.
         self._process = subprocess.Popen(
             remote.arguments(None if place.is_here else place.host, words),
             stdin=subprocess.PIPE, stdout=pipe, stderr=pipe, start_new_session=True)
-        self._relays = [] if is_chief else [
-            self._relay(self._process.stdout, sys.stdout),
-            self._relay(self._process.stderr, sys.stderr)]
+        streams = () if is_chief else (
+            (self._process.stdout, sys.stdout), (self._process.stderr, sys.stderr))
+        self._relays = [threading.Thread(target=self._relay, args=pair, daemon=True) for pair in streams]
+        for relay in self._relays:
+            relay.start()
         self._write(remote.as_input(environment))
 
     @property
@@ -95,15 +96,11 @@ class Worker:
             while content:
                 content = content[os.write(self._process.stdin.fileno(), content):]
 
-    def _relay(self, source: IO[bytes], target: IO[str]) -> threading.Thread:
-        def pass_on() -> None:
-            with source:
-                for line in source:
-                    target.write(f"{self.place.label} {line.decode(errors='replace').rstrip()}\n")
-                    target.flush()
-        thread = threading.Thread(target=pass_on, daemon=True)
-        thread.start()
-        return thread
+    def _relay(self, source: IO[bytes], target: IO[str]) -> None:
+        with source:
+            for line in source:
+                target.write(f"{self.place.label} {line.decode(errors='replace').rstrip()}\n")
+                target.flush()
 
 
 class Launcher(NamedTuple):
@@ -166,7 +163,9 @@ class Launcher(NamedTuple):
             if not failed:
                 return 0
             _wait_until(lambda: _ended(workers), _LAST_WORDS_SECONDS)
-            decisive = _decisive(failed[0], workers)
+            # The status of one that failed for good decides, else that of the first to fail.
+            decisive = min((worker for worker in workers if worker.status),
+                           key=lambda worker: (worker.status >= LOST_STATUS, worker is not failed[0]))
             log.warn(f"{decisive.place.label} {_described(decisive.status)}")
             return decisive.status
         finally:
@@ -184,12 +183,6 @@ class Launcher(NamedTuple):
         words = [sys.executable, "-m", "engine.cli.worker_main", str(place.local_index),
                  str(place.local_processes), *self.words]
         return Worker(place, words, {**remote.variables(), **config})
-
-
-def _decisive(first: Worker, workers: List[Worker]) -> Worker:
-    """The worker whose status decides: one that failed for good, else the first to fail."""
-    failed = [worker for worker in workers if worker.status]
-    return min(failed, key=lambda worker: (worker.status >= LOST_STATUS, worker is not first))
 
 
 def _described(status: int) -> str:

@@ -42,11 +42,7 @@ def input_format(path: str) -> str:
 
 
 def output_format(path: Optional[str], given: Optional[str]) -> str:
-    """The format of an output: `given`, else by the file's extension, else tsv.
-
-    Raises:
-        UserError: the extension is .csv; CSV can be read, but not written.
-    """
+    """The format of an output: `given`, else by the file's extension, else tsv; CSV can only be read."""
     extension = os.path.splitext(path or "")[1].lower()
     if extension == ".csv" and not given:
         raise UserError(f"{path}: the output is not written as CSV; name a .tsv or .jsonl file, "

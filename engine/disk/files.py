@@ -219,11 +219,7 @@ def read_json(path: str, what: str) -> Any:
 
 
 def read_record(path: str, what: str, types: Mapping[str, Types]) -> Dict[str, Any]:
-    """The object in a JSON file, with at least these entries, of these types.
-
-    Raises:
-        UserError: begins with `what`; the file is damaged or of another kind.
-    """
+    """The object in a JSON file, with at least these entries, of these types. `what` begins errors."""
     record = read_json(path, what)
     if not isinstance(record, dict):
         raise UserError(f"{what} {path} is damaged: it holds no JSON object")

@@ -351,10 +351,10 @@ class _ModelCheck(tf.train.SessionRunHook):
 
     def _report_warm_start(self) -> None:
         values, path = self._initial_values, self._initial_values.checkpoint.path
-        log.info(f"Initialized {len(values.found)} variables from {path}")
-        if values.not_found:
+        log.info(f"Initialized {len(values.restored)} variables from {path}")
+        if values.drawn:
             log.info(f"  not in the checkpoint, initialized at random: "
-                     f"{', '.join(values.not_found)}")
+                     f"{', '.join(values.drawn)}")
         if values.unused():
             log.info(f"  in the checkpoint, not in the model: {', '.join(values.unused())}")
 

@@ -58,11 +58,7 @@ class Peers:
         self._at_end: List[Callable[[], None]] = []
 
     def meet(self, timeout: float) -> None:
-        """Meets the other workers, if there are any. From here on this one ends if another is lost.
-
-        Raises:
-            UserError, PeerLost: see `Connections.open`.
-        """
+        """Meets the other workers, if there are any. From here on this one ends if another is lost."""
         if not self.others:
             return
         log.info(f"This is {self.cluster.name(self.cluster.index)} of "
@@ -81,11 +77,7 @@ class Peers:
                     link.send({"key": messages.cut(key), "value": value})
 
     def hear(self, index: int, key: str) -> Any:
-        """Waits for the next value from a worker, the chief or the chief's; it must have this key.
-
-        Raises:
-            UserError: it has another key: the worker is at another step.
-        """
+        """Waits for the next value from a worker, the chief or the chief's; it must have this key."""
         with self._news:
             said = self._said[index]
             # In short waits, because signals are handled between them.
