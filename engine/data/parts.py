@@ -65,15 +65,15 @@ def parts_of(paths: Sequence[str], index: int, count: int) -> List[Part]:
     """
     sizes = [os.path.getsize(path) for path in paths]
     first, last = (sum(sizes) * number // count for number in (index, index + 1))
-    found, begin = [], 0
+    parts, begin = [], 0
     for path, size in zip(paths, sizes):
         if path.endswith(".gz"):
             if first <= begin < last:
-                found.append(Part(path, 0, size))
+                parts.append(Part(path, 0, size))
         elif first < begin + size and begin < last:
-            found.append(Part(path, max(first - begin, 0), min(last - begin, size)))
+            parts.append(Part(path, max(first - begin, 0), min(last - begin, size)))
         begin += size
-    return found
+    return parts
 
 
 def lines_in(file: BinaryIO, part: Part, records: str) -> Iterator[Tuple[object, bytes]]:

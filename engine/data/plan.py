@@ -112,9 +112,9 @@ def _spread(batches: np.ndarray, keys: np.ndarray) -> None:
         batches: the examples [b, size], changed in place.
         keys: of each example, [b, size, k].
     """
-    keys_of = [[frozenset(some) for some in batch] for batch in keys.tolist()]
+    keys_of = [[frozenset(example) for example in batch] for batch in keys.tolist()]
     counts: List[Counter[int]] = [
-        collections.Counter(key for some in batch for key in some) for batch in keys_of]
+        collections.Counter(itertools.chain.from_iterable(batch)) for batch in keys_of]
 
     def places(batch: int, slot: int) -> Iterator[Tuple[int, int]]:
         leaving = keys_of[batch][slot]

@@ -224,12 +224,11 @@ def read_record(path: str, what: str, types: Mapping[str, Types]) -> Dict[str, A
     if not isinstance(record, dict):
         raise UserError(f"{what} {path} is damaged: it holds no JSON object")
     for name, its_types in types.items():
+        value = record.get(name)
         if name not in record:
             raise UserError(f"{what} {path} is damaged: it lacks {name!r}")
-        if not isinstance(record[name], its_types) or (
-                isinstance(record[name], bool) and its_types is int):
-            raise UserError(f"{what} {path} is damaged: {name!r} is "
-                            f"{json.dumps(record[name])[:40]}")
+        if not isinstance(value, its_types) or isinstance(value, bool) and its_types is int:
+            raise UserError(f"{what} {path} is damaged: {name!r} is {json.dumps(value)[:40]}")
     return record
 
 
@@ -263,7 +262,7 @@ def _files_at(path: str, repeated: List[str]) -> List[str]:
     """
     if not os.path.isdir(path):
         return [path]
-    found, read = [], set()
+    paths, read = [], set()
     for folder, folders, names in os.walk(path, followlinks=True):
         status = os.stat(folder)
         if (status.st_dev, status.st_ino) in read:
@@ -273,8 +272,8 @@ def _files_at(path: str, repeated: List[str]) -> List[str]:
         read.add((status.st_dev, status.st_ino))
         folders[:] = [name for name in folders if not name.startswith(".")]
         folders.sort(key=lambda name: (os.path.islink(os.path.join(folder, name)), name))
-        found += [os.path.join(folder, name) for name in names if not name.startswith(".")]
-    return sorted(filter(os.path.isfile, found))
+        paths += [os.path.join(folder, name) for name in names if not name.startswith(".")]
+    return sorted(filter(os.path.isfile, paths))
 
 
 def require_file(path: str, what: str, max_bytes: float = math.inf) -> str:

@@ -98,13 +98,13 @@ def choose(lengths: Sequence[int], seconds: Sequence[float], counts: Sequence[fl
 
 def _lengths_of(source: Source, plan: TrainingPlan, num_steps: int) -> Tuple[np.ndarray, np.ndarray]:
     """The lengths of the plan's batches, ascending, and their counts; each text of an example counts."""
-    found = [int(source.padded_lengths().max())]  # a later batch may have it
+    lengths = [int(source.padded_lengths().max())]  # a later batch may have it
     sequences = [1] if source.encoded is None else [1, source.encoded.shape[1] - 1]
     steps = range(num_steps)[:_MAX_STEPS]
     for step in steps:
-        found.extend(np.repeat(source.lengths_of_batch(plan.global_batch(step)), sequences))
-    lengths, counts = np.unique(found, return_counts=True)
-    return lengths, counts * num_steps / len(steps)
+        lengths.extend(np.repeat(source.lengths_of_batch(plan.global_batch(step)), sequences))
+    distinct, counts = np.unique(lengths, return_counts=True)
+    return distinct, counts * num_steps / len(steps)
 
 
 def _missing(devices: Devices) -> str:
