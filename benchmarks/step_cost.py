@@ -248,7 +248,10 @@ SIZES = {"base": (12, 768), "large": (24, 1024)}
 ROWS = (
     [("base", dict(batch_size=32, length=128, precision=precision), "")
      for precision in ("float32", "float16", "bfloat16")]
-    + [("base", dict(batch_size=32, length=128, precision="float16", xla=True), "")]
+    + [(model, dict(batch_size=32, length=128, precision="float16", xla=True), "")
+       for model in ("base", "large")]
+    + [("base", dict(batch_size=32, length=128, precision="float16", xla=xla, micro_batches=2), "")
+       for xla in (False, True)]
     + [("base", dict(batch_size=256, length=16, precision="float16"), ""),
        ("base", dict(batch_size=8, length=512, precision="float16"), ""),
        ("base", dict(batch_size=32, length=128, precision="float16", cards=2), ""),
@@ -276,13 +279,14 @@ def figures(workload: Workload, costs: Sequence[Cost]) -> Dict[str, str]:
     """A row of the table."""
     moved = sum(cost.bytes for cost in costs if not cost.is_product)
     exchanges = sum(cost.kind == "NcclAllReduce" for cost in costs)
+    examples = workload.batch_size * workload.micro_batches
     row = {"operations": f"{len(costs):,}", "all-reduces": str(exchanges or "–"),
            "TFLOP": f"{sum(cost.flops for cost in costs) / 1e12:.2f}", "GB": f"{moved / 1e9:.1f}"}
     for name in ("V100", "A100", "H100"):
         seconds = (CARDS[name].seconds(costs, workload.precision)
                    if workload.precision in CARDS[name].flops else None)
         row[f"{name}: ms, examples/s"] = (
-            f"{1e3 * seconds:.1f}, {workload.batch_size / seconds:,.0f}" if seconds else "–")
+            f"{1e3 * seconds:.1f}, {examples / seconds:,.0f}" if seconds else "–")
     return row
 
 
@@ -290,6 +294,8 @@ def describe(model: str, workload: Workload) -> str:
     """The workload in a table's first column."""
     parts = [f"BERT-{model}", workload.task, workload.precision,
              f"{workload.batch_size} × {workload.length}"]
+    if workload.micro_batches > 1:
+        parts.append(f"{workload.micro_batches} micro-batches")
     if workload.xla:
         parts.append("XLA")
     if workload.cards > 1:

@@ -92,7 +92,7 @@ def train_op(workload: Workload, features: Dict[str, tf.Tensor]) -> tf.Operation
         with values.scope():
             return forward(own, mode)
     _, gradients = optimization.mean_gradients(
-        pool.Loss(loss_of, count, 0), count, loss_scale)
+        pool.Loss(loss_of, count, 0), count, loss_scale, compiled=workload.xla)
     return optimization.create_train_op(
         gradients, 1e-4, 10, 1, loss_scale=loss_scale, compiled=workload.xla,
         transfer_dtype=tf.as_dtype(workload.transfer))

@@ -54,8 +54,8 @@ class OpenModel(contextlib.ExitStack):
         super().__init__()
         self.checkpoint = checkpoint
         self._batch_size = settings.from_flags(values, PredictionSettings).predict_batch_size
-        self._predictor = self.enter_context(
-            Predictor(forward, device_flags.find_devices(values, training=False)))
+        self.devices = device_flags.find_devices(values, training=False)
+        self._predictor = self.enter_context(Predictor(forward, self.devices))
         self._predictor.restore(checkpoint)
 
     def predict(self, encoded: Encoded, advance: Callable[[int], None] = lambda count: None

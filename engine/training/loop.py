@@ -213,7 +213,8 @@ class _Gradients:
 
         self.loss_scale = optimization.LossScale.create() if settings.scales_loss else None
         loss_of = pool.Loss(outputs_of, micro_batches, replica)
-        loss, pairs = optimization.mean_gradients(loss_of, micro_batches, self.loss_scale)
+        loss, pairs = optimization.mean_gradients(
+            loss_of, micro_batches, self.loss_scale, compiled=self._computation.compiled)
         self.variables = [variable for _, variable in pairs]
         self.has_pool = loss_of.pool is not None
         return loss, [gradient for gradient, _ in pairs]
@@ -226,8 +227,8 @@ def _model_fn(run: Run, source: batches.Source, initial_values: checkpoints.Init
     if not run.training.ties_embeddings and not source.fetch_for_step:
         most_rows = settings.examples_per_replica * source.max_length
     is_compiled = source.buckets is not None
-    made = _Gradients(run, initial_values, is_compiled)
-    on_replica = replica_copies.CopiedOperations(made, lambda: list(map(
+    gradients_of = _Gradients(run, initial_values, is_compiled)
+    on_replica = replica_copies.CopiedOperations(gradients_of, lambda: list(map(
         replica_copies.handle_of, tf.global_variables() + tf.local_variables())))
 
     def model_fn(features, labels, mode):
@@ -235,18 +236,18 @@ def _model_fn(run: Run, source: batches.Source, initial_values: checkpoints.Init
         features = {name: _on_card(values) for name, values in features.items()}
         loss, gradients = on_replica(
             features, step, runtime.replica_number(devices.own_replicas.start))
-        gradients = list(zip(gradients, made.variables))
+        gradients = list(zip(gradients, gradients_of.variables))
         if is_compiled:
             compile_ahead.note(features, step, gradients, one_by_one=(
-                made.has_pool or settings.gradient_accumulation_steps > 1
+                gradients_of.has_pool or settings.gradient_accumulation_steps > 1
                 or settings.recompute_layers or settings.freeze_layers > 0))
         train_op = optimization.create_train_op(
             gradients, settings.learning_rate, schedule.num_train_steps, schedule.warmup_steps,
             optimizer=settings.optimizer, layer_lr_decay=settings.layer_lr_decay,
             lr_schedule=settings.lr_schedule, min_lr_ratio=settings.min_lr_ratio,
-            loss_scale=made.loss_scale, transfer_dtype=tf.as_dtype(settings.transfer),
+            loss_scale=gradients_of.loss_scale, transfer_dtype=tf.as_dtype(settings.transfer),
             # A pool's examples may have any number of sequences, too.
-            most_rows=None if made.has_pool else most_rows,
+            most_rows=None if gradients_of.has_pool else most_rows,
             compiled=is_compiled and xla.compiles_update(devices),
             bias_correction=settings.adam_bias_correction)
         _skip_report_of_uninitialized_variables()

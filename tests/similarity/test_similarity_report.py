@@ -1,46 +1,30 @@
 """The report shows how similar positives and negatives are, recall, and the pairs farthest off."""
 
 import collections
+from unittest import mock
 
 import numpy as np
 import pytest
 
-from conftest import cpu_devices, sentences
-from engine.data.batches import Source
+from conftest import sentences
 from similarity import data, evaluation, report
 from similarity.files import Given, open_file
+from similarity_files import write
+from similarity_reference import unit
 
 SIZE = 6
-
-
-class Job:
-    """All of a job that is asked for the measures of a set."""
-    devices = cpu_devices(1)
-
-    class settings:
-        output_dir = "nowhere"
-
-    class model:
-        class similarity:
-            matryoshka = ()
 
 
 @pytest.fixture
 def shown(tiny_model, tmp_path):
     """Measures a file with random vectors: what is shown of it, and its texts with their vectors."""
     def measure(rows):
-        path = tmp_path / "dev.tsv"
-        path.write_text("".join("\t".join(row) + "\n" for row in rows))
-        texts = data.load(open_file(str(path), Given(), labelled=True), tiny_model.encoding(), "",
-                          str(tmp_path / "store"))
-        vectors = np.random.RandomState(0).normal(size=(len(texts), SIZE)).astype(np.float32)
-        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-
-        def predict(source: Source):
-            assert len(source.lengths) == len(vectors)
-            return {"vectors": vectors}
-
-        measured = evaluation.measure(Job, texts, predict)
+        texts = data.load(open_file(str(write(tmp_path / "dev.tsv", rows)), Given(), labelled=True),
+                          tiny_model.encoding(), "", str(tmp_path / "store"))
+        vectors = unit(np.random.RandomState(0).normal(size=(len(texts), SIZE))).astype(np.float32)
+        job = mock.Mock()
+        job.model.similarity.matryoshka = ()
+        measured = evaluation.measure(job, texts, lambda source: {"vectors": vectors})
         of_text = {text: vectors[number] for row, numbers in zip(rows, texts.numbers)
                    for text, number in zip(row, numbers)}
         return measured, report.page(measured), of_text
@@ -83,20 +67,17 @@ def test_of_scores_the_pairs_that_contradict_them_most_are_shown(shown):
     rows = [(first, second, str(score)) for first, second, score in zip(
         sentences(30, seed=1), sentences(30, seed=2), np.arange(30) % 6)]
     measured, page, vector = shown(rows)
-    cosines = [vector[first] @ vector[second] for first, second, _ in rows]
-    is_high = [float(score) > 2.5 for *_, score in rows]
-    high, low = (sorted(cosine for cosine, other in zip(cosines, is_high) if other == wanted)
-                 for wanted in (True, False))
-    np.testing.assert_allclose(np.sort(measured.shown.similarities["high scores"]), high, atol=1e-6)
-    np.testing.assert_allclose(np.sort(measured.shown.similarities["low scores"]), low, atol=1e-6)
-    found = {is_high: [one.predicted for one in page["mistakes"] if (one.label > 2.5) == is_high]
-             for is_high in (True, False)}
-    np.testing.assert_allclose(found[True], high[:10], atol=1e-6)
-    np.testing.assert_allclose(found[False], low[::-1][:10], atol=1e-6)
     assert len(page["plots"].plots) == 1
     for one in page["mistakes"]:
         assert vector[one.text_a] @ vector[one.text_b] == pytest.approx(one.predicted, abs=1e-6)
         assert (one.text_a, one.text_b, f"{one.label:.0f}") in rows
+    for name, is_high in (("high scores", True), ("low scores", False)):
+        cosines = sorted(vector[first] @ vector[second] for first, second, score in rows
+                         if (float(score) > 2.5) == is_high)
+        np.testing.assert_allclose(np.sort(measured.shown.similarities[name]), cosines, atol=1e-6)
+        np.testing.assert_allclose(
+            [one.predicted for one in page["mistakes"] if (one.label > 2.5) == is_high],
+            cosines[:10] if is_high else cosines[:-11:-1], atol=1e-6)
 
 
 def test_a_set_in_which_everything_is_found_has_no_negatives(shown):
