@@ -20,7 +20,7 @@ from engine.data import batches
 from engine.data.plan import TrainingPlan
 from engine.devices import runtime
 from engine.devices.devices import Devices
-from engine.training import compile_ahead, xla
+from engine.training import xla
 from engine.training.settings import TrainingSettings
 
 import tensorflow.compat.v1 as tf
@@ -177,7 +177,7 @@ def test_lengths_hold_every_record_and_are_those_of_the_plan(capsys):
             assert found.lengths_of_batch(plan.global_batch(step)) == tuple(
                 min(each for each in found.buckets if each >= length) for length in exact)
             assert set(exact) <= set(found.buckets)  # so many steps are worth each
-        ahead = compile_ahead.first_steps(found, plan, range(300))
+        ahead = xla.first_steps(found, plan, range(300))
         assert list(ahead) == sorted(ahead) and ahead == {
             step: found.lengths_of_batch(plan.global_batch(step)) for step in ahead}
         for part in range(len(exact)):
