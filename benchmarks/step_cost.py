@@ -124,7 +124,7 @@ def _costs(operations: Iterable[tf.Operation], library: Dict[str, Any], function
         known.update((x.name, (result.shape, _small_value(result)))
                      for x, result in zip(op.outputs, outputs))
         name = _function_name(definition.signature.name)
-        used = needed_for(outputs)
+        used = step_graph.needed_for(outputs)
         inside = _costs([x for x in body.get_operations() if x in used], library, name, {})
         if _is_compiled(op, definition):
             yield Cost(name, name, sum(cost.flops for cost in inside),
@@ -160,17 +160,6 @@ def _body(definition: Any, inputs: Sequence[Tuple[tf.TensorShape, Any]], caller:
 
 def _small_value(tensor: tf.Tensor) -> Optional[Any]:
     return smart_cond.smart_constant_value(tensor) if tensor.dtype == tf.int32 else None
-
-
-def needed_for(tensors: Iterable[tf.Tensor]) -> set:
-    """The operations from which the tensors are computed."""
-    seen, waiting = set(), [tensor.op for tensor in tensors]
-    while waiting:
-        op = waiting.pop()
-        if op not in seen:
-            seen.add(op)
-            waiting += [tensor.op for tensor in op.inputs]
-    return seen
 
 
 def _function_name(name: str) -> str:
@@ -305,12 +294,6 @@ def describe(model: str, workload: Workload) -> str:
     return ", ".join(parts)
 
 
-def table(rows: Sequence[Dict[str, str]]) -> str:
-    """A table in Markdown."""
-    lines = [list(rows[0]), ["---"] * len(rows[0])] + [list(row.values()) for row in rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
 def itemized(costs: Sequence[Cost], key: Callable[[Cost], str]) -> List[Dict[str, str]]:
     """Operations, TFLOP and GB by a property of the operations, most bytes first."""
     groups = collections.defaultdict(list)
@@ -329,30 +312,26 @@ def append_tables() -> None:
     def costs_of_step(workload: Workload) -> List[Cost]:
         return step_costs(workload, step_graph.operations_of(workload))
 
-    def append(title: str, rows: Sequence[Dict[str, str]]) -> None:
-        report.append(title, rows, command="python -m benchmarks.step_cost",
-                      versions={"TensorFlow": tf.VERSION})
-
     rows = []
     for model, changes, published in ROWS:
         workload = Workload(*SIZES[model], **changes)
         rows.append({"step": describe(model, workload), **figures(workload, costs_of_step(workload)),
                      "published, examples/s": published})
-    append(STEPS, rows)
-    append(PARTS, itemized(costs_of_step(PART), lambda cost: cost.function))
+    report.append(STEPS, rows)
+    report.append(PARTS, itemized(costs_of_step(PART), lambda cost: cost.function))
     frozen = {count: costs_of_step(PART._replace(precision="float32", freeze_layers=count))
               for count in FROZEN_LAYERS}
     seconds = {count: CARDS["V100"].seconds(costs, "float32") for count, costs in frozen.items()}
     kept = ("operations", "TFLOP", "GB")
-    append(FROZEN, [{"frozen layers": str(count),
-                     **{name: value for name, value in figures(PART, costs).items() if name in kept},
-                     "estimated speed of a V100": f"{seconds[0] / seconds[count]:.1f} ×"}
-                    for count, costs in frozen.items()])
+    report.append(FROZEN, [{
+        "frozen layers": count,
+        **{name: value for name, value in figures(PART, costs).items() if name in kept},
+        "estimated speed of a V100": f"{seconds[0] / seconds[count]:.1f} ×"}
+        for count, costs in frozen.items()])
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = report.parser_of(__doc__)
     parser.add_argument("--model", choices=sorted(SIZES), default="base")
     parser.add_argument("--task", choices=(FINE_TUNING, PRETRAINING, PREDICTION),
                         default=FINE_TUNING)
@@ -376,9 +355,9 @@ def main() -> None:
                             args.precision, args.transfer, args.xla, args.cards,
                             args.freeze_layers, args.micro_batches)
         costs = step_costs(workload, step_graph.operations_of(workload))
-        print(table([{"": describe(args.model, workload), **figures(workload, costs)}]))
+        print(report.table([{"": describe(args.model, workload), **figures(workload, costs)}]))
         for key in ("function", "kind"):
-            print("\n" + table(itemized(costs, lambda cost: getattr(cost, key))))
+            print("\n" + report.table(itemized(costs, lambda cost: getattr(cost, key))))
     else:
         append_tables()
 

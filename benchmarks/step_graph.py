@@ -1,6 +1,6 @@
 """The graph of a training or prediction step, for cards that need not be there, with all sizes known."""
 
-from typing import Dict, List, NamedTuple, Set, Iterable
+from typing import Callable, Dict, Iterable, List, NamedTuple, Set
 
 import modeling
 import optimization
@@ -45,26 +45,33 @@ def operations_of(workload: Workload) -> List[tf.Operation]:
         names = tuple(f"/gpu:{card}" for card in range(workload.cards))
         strategy = Devices(names, "GPU", "nccl" if workload.cards > 1 else "one_device",
                            tf.ConfigProto()).strategy()
-        step = _predictions if workload.task == PREDICTION else _training
         with strategy.scope():
             results = strategy.experimental_local_results(
-                runtime.run_on_replicas(strategy, lambda: step(workload)))
+                runtime.run_on_replicas(strategy, lambda: (
+                    _predictions(workload) if workload.task == PREDICTION
+                    else train_op(workload, features_of(workload)))))
         return list(needed([getattr(result, "op", result) for result in results]))
 
 
 def needed(operations: Iterable[tf.Operation]) -> Set[tf.Operation]:
     """All that runs for these to run."""
+    return _reached(operations, lambda op: [*(tensor.op for tensor in op.inputs), *op.control_inputs])
+
+
+def needed_for(tensors: Iterable[tf.Tensor]) -> Set[tf.Operation]:
+    """The operations from which the tensors are computed."""
+    return _reached([tensor.op for tensor in tensors], lambda op: [tensor.op for tensor in op.inputs])
+
+
+def _reached(operations: Iterable[tf.Operation], before: Callable[[tf.Operation], List[tf.Operation]]
+             ) -> Set[tf.Operation]:
     seen, waiting = set(), list(operations)
     while waiting:
         op = waiting.pop()
         if op not in seen:
             seen.add(op)
-            waiting += [tensor.op for tensor in op.inputs] + list(op.control_inputs)
+            waiting += before(op)
     return seen
-
-
-def _training(workload: Workload) -> tf.Operation:
-    return train_op(workload, features_of(workload))
 
 
 def train_op(workload: Workload, features: Dict[str, tf.Tensor]) -> tf.Operation:

@@ -7,6 +7,7 @@ from typing import Dict, NamedTuple, Sequence, Union
 
 import numpy as np
 
+from encoder import label_types, task_json
 from encoder.encoding import Encoding, open_or_tokenize
 from engine import log
 from engine.data import store, text_columns
@@ -16,10 +17,9 @@ from engine.disk import files, provenance
 from engine.errors import UserError
 from rewriting import pairs, slot_files
 from rewriting.slot_files import SlotExample
-from runs import label_types
 from tasks.data import TrainingSet
 
-KIND = label_types.Scorer(("does not fit", "fits"))
+KIND = label_types.SingleLabel(("does not fit", "fits"), name=task_json.SCORER)
 _SLOTS_AT_A_TIME = 4096
 
 

@@ -7,11 +7,11 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
 import numpy as np
 
+from encoder import label_types
 from encoder.encoding import Encoding, encode_texts_and_pairs, open_or_tokenize
 from engine.data import store
 from engine.data.batches import Source, token_features
 from engine.disk import files, provenance
-from runs import label_types
 from runs.rows import Example, Split, read_split
 from tasks import processors
 from tasks.table import Task
@@ -91,7 +91,6 @@ class TextSet(TrainingSet):
         return self.targets(self._starts)
 
     def targets(self, indices: Union[slice, np.ndarray]) -> np.ndarray:
-        """See `TrainingSet`."""
         return self.kind.targets(self.records, indices)
 
     def combined(self, logits: np.ndarray) -> np.ndarray:

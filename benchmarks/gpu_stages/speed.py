@@ -109,15 +109,12 @@ def peer(cell: Cell, machine: Machine) -> Dict[str, Any]:
                       env=environment).returncode:
         raise UserError(f"{machine.huggingface_python} has no torch and transformers: "
                         "--huggingface_python names another")
-    answer = subprocess.run(
-        [machine.huggingface_python, "-m", "benchmarks.peers.huggingface_steps",
-         f"--config={json.dumps(machine.config(cell.size).to_dict())}",
-         f"--length={machine.length(cell.length)}", f"--batch_size={_batch(cell, machine)}",
-         f"--precision={cell.precision}", f"--device={'cpu' if machine.toy else 'cuda'}",
-         f"--num_steps={TIMED_STEPS}"],
-        cwd=report.ROOT, stdout=subprocess.PIPE, universal_newlines=True, check=True,
-        env=environment)
-    return json.loads(answer.stdout.splitlines()[-1])
+    return report.answer_of(
+        machine.huggingface_python, "-m", "benchmarks.peers.huggingface_steps",
+        f"--config={json.dumps(machine.config(cell.size).to_dict())}",
+        f"--length={machine.length(cell.length)}", f"--batch_size={_batch(cell, machine)}",
+        f"--precision={cell.precision}", f"--device={'cpu' if machine.toy else 'cuda'}",
+        f"--num_steps={TIMED_STEPS}", env=environment)
 
 
 def trace(cell: Cell, machine: Machine) -> Dict[str, Any]:

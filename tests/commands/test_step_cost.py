@@ -6,7 +6,7 @@ import functools
 import pytest
 
 import graph_functions
-from benchmarks import page_tables, step_cost, step_graph
+from benchmarks import page_tables, report, step_cost, step_graph
 from benchmarks.step_cost import Cost
 from benchmarks.step_graph import Workload
 from conftest import on_tensorflow_2
@@ -55,7 +55,7 @@ def test_a_step_in_float16_asks_of_a_card_what_the_newest_results_say():
     workload = Workload(12, 768, 32, 128, precision="float16")
     row = {"step": step_cost.describe("base", workload),
            **step_cost.figures(workload, costs(precision="float16")), "published, examples/s": ""}
-    assert step_cost.table([row]).splitlines()[-1] in page_tables.newest_tables()[step_cost.STEPS]
+    assert report.table([row]).splitlines()[-1] in page_tables.newest_tables()[step_cost.STEPS]
 
 
 def test_of_the_update_only_adam_asks_for_an_operation_per_variable():

@@ -14,7 +14,7 @@ import pytest
 
 from augmentation import word_vectors
 from commands import arguments, ends_with_error, run_here, start_command
-from encoder import huggingface, label_config, vocabulary
+from encoder import huggingface, task_json, vocabulary
 from encoder.config import load_config
 from engine import log
 from engine.checkpoints import checkpoints
@@ -171,7 +171,7 @@ READERS = {
     "vocab.txt": [lambda path: vocabulary.load_tokenizer(path, True),
                   lambda path: vocabulary.read_tokens(path, 10), vocabulary.content_hash],
     "bert_config.json": [load_config],
-    "task.json": [lambda path: label_config.read(os.path.dirname(path))],
+    "task.json": [lambda path: task_json.read(os.path.dirname(path))],
     "run.json": [lambda path: run_record.load(os.path.dirname(path))],
     "evaluations.json": [lambda path: checkpoints.read_evaluations(os.path.dirname(path))],
     "model.safetensors": [lambda path: huggingface.open_weights(os.path.dirname(path))],
