@@ -24,8 +24,7 @@ from encoder import model_files, model_flags, vocabulary
 from engine import log, settings
 from engine.checkpoints import checkpoints
 from engine.cli import command, device_flags, shards
-from engine.data.chunks import in_chunks
-from engine.data.parts import Part
+from engine.data.parts import Part, in_chunks
 from engine.devices.devices import FLOAT32
 from engine.disk import files
 from engine.disk.provenance import Source

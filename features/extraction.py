@@ -10,7 +10,7 @@ from encoder.encoding import Encoding
 from engine.checkpoints.checkpoints import Checkpoint
 from engine.cli.shards import Shard
 from engine.data import parts
-from engine.data.odd_rows import OddRows
+from engine.data.text_files import OddRows
 from engine.disk.provenance import Source
 from engine.disk.resumable_file import array_header
 from features import formats, model

@@ -7,7 +7,7 @@ import numpy as np
 from encoder.encoding import Encoding, encode_texts_and_pairs
 from engine.data import store, text_files
 from engine.data.batches import Source, token_features
-from engine.data.odd_rows import OddRows
+from engine.data.text_files import OddRows
 
 _BETWEEN = " ||| "  # two texts of a line, as in Google's code
 

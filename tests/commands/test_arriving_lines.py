@@ -10,7 +10,7 @@ import pytest
 import processes
 from commands import run_here
 from conftest import on_tensorflow_2, sentences
-from engine.data.chunks import ArrivingLines, in_chunks
+from engine.data.parts import ArrivingLines, in_chunks
 from rewriting import rewrite, run
 from rewriting.slot_files import SlotExample
 from rewriting_files import made_up_texts, write_slots

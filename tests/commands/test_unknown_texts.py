@@ -13,7 +13,7 @@ import toy_runs
 from commands import run_here
 from conftest import WORDS, sentences
 from encoder.encoding import encode_texts_and_pairs
-from engine.data import chunks
+from engine.data import parts
 from pretraining import create_data
 from runs import predict
 from similarity import search
@@ -92,7 +92,7 @@ def test_a_search_says_so_of_documents_and_queries(tiny_model, tmp_path, monkeyp
         "do_lower_case": True, "max_seq_length": 24}))
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in EMOJI))
     with open(str(tmp_path / "texts.txt")) as file:
-        monkeypatch.setattr(search, "ArrivingLines", lambda: chunks.ArrivingLines(file.fileno()))
+        monkeypatch.setattr(search, "ArrivingLines", lambda: parts.ArrivingLines(file.fileno()))
         run_here(dict(model_dir=folder, documents=tmp_path / "texts.txt", num_cpu_replicas=1,
                       output_dir=tmp_path / "index", output_file=tmp_path / "out.tsv"), search)
     said = warnings_in(capsys, UNKNOWN)

@@ -20,8 +20,8 @@ from engine import log
 from engine.checkpoints import checkpoints
 from engine.cli import command
 from engine.data import parts, text_files
-from engine.data.chunks import ArrivingLines
-from engine.data.odd_rows import OddRows
+from engine.data.parts import ArrivingLines
+from engine.data.text_files import OddRows
 from engine.data.store import Column, open_or_build
 from engine.disk import files, provenance
 from engine.disk.resumable_file import ResumableFile
