@@ -30,7 +30,7 @@ from engine.errors import UserError
 LOST_STATUS = 128  # and more: killed by a signal, or a peer or its connection was lost
 PORT = 29400
 _POLL_SECONDS = 0.1
-_LAST_WORDS_SECONDS = 6.0  # for the others to notice, too, and to report it
+_LAST_WORDS_SECONDS = 6.0  # for the other workers to notice and report the failure of one
 _REST_SECONDS = 10.0  # for the others to exit after the chief has succeeded
 _FAILED_SECONDS = 5.0  # between SIGTERM and SIGKILL, with nothing left to save
 _HOST_SECONDS = 300.0  # for a machine or its network to come back before a restart
@@ -107,7 +107,7 @@ class Launcher(NamedTuple):
     """Starts the workers of a run, and restarts them."""
     words: Sequence[str]  # the command
     places: List[Place]
-    port: Optional[int]  # of the first worker on each machine; None for free ones
+    port: Optional[int]  # the first worker's on each machine; None for free ones
 
     def run(self, max_restarts: int) -> int:
         """Runs all workers to their end; restarts all of them if one is lost.
@@ -128,7 +128,7 @@ class Launcher(NamedTuple):
         """Raises a UserError if a machine cannot be reached, or lacks the code or interpreter.
 
         Args:
-            seconds: to retry.
+            seconds: how long to retry.
         """
         deadline = time.monotonic() + seconds
         for host in dict.fromkeys(place.host for place in self.places if not place.is_here):

@@ -21,7 +21,7 @@ from engine.errors import UserError
 Settings = TypeVar("Settings")
 
 MAX_SEED = 2**31 - 1
-AUTO = "auto"  # of a setting that is also true or false
+AUTO = "auto"  # the third value of a switch
 
 
 def setting(default: Any, help_text: str, *, positive: bool = False,

@@ -30,7 +30,7 @@ EXPORTED = os.path.join("variables", "variables")
 class Checkpoint(NamedTuple):
     """A checkpoint on disk. Made by `open_checkpoint`."""
     path: str  # prefix of its files
-    shapes: Dict[str, List[int]]  # by the names of the variables
+    shapes: Dict[str, List[int]]  # variable's name → shape
     dtypes: Dict[str, tf.DType]
     stored_names: Mapping[str, str] = {}  # name → name in the files, where these differ
 

@@ -8,7 +8,8 @@ from engine import log
 from engine.disk import files
 from engine.errors import UserError
 
-OPSET = 15  # of ONNX: onnxruntime 1.10, the last that runs with Python 3.7 and NumPy 1.18, reads it
+# The version of ONNX's operators: onnxruntime 1.10, the last one for Python 3.7 and NumPy 1.18, reads it.
+OPSET = 15
 
 
 def write(path: str, export_dir: str) -> None:
@@ -17,7 +18,7 @@ def write(path: str, export_dir: str) -> None:
     Its inputs and outputs have the names, types and shapes of the SavedModel's signature.
 
     Args:
-        path: of the file, which replaces an earlier one.
+        path: the file, which replaces an earlier one.
         export_dir: a folder that `saved_model.write` has written.
     """
     try:
@@ -43,7 +44,7 @@ def convert(path: str, graph: tf.GraphDef, inputs: Dict[str, str], outputs: Dict
         tf2onnx.convert.from_graph_def(
             graph, input_names=sorted(inputs), output_names=sorted(outputs), opset=OPSET,
             tensors_to_rename={**inputs, **outputs}, output_path=path)
-    except Exception as error:  # of any kind: it does not say which
+    except Exception as error:  # tf2onnx does not document which
         raise UserError(f"tf2onnx cannot convert the model: {log.brief(repr(error))}") from error
 
 

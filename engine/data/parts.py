@@ -58,7 +58,7 @@ def read_line(file: BinaryIO, path: str, number: object) -> bytes:
 
     Args:
         file: an open file, or whatever has a `readline`.
-        path, number: of the file and of the line, for the UserError if the line is over LINE_BYTES.
+        path, number: the file and the line, for the UserError about a line of over LINE_BYTES.
     """
     line = file.readline(LINE_BYTES + 1)
     if len(line) > LINE_BYTES:

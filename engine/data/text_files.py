@@ -20,7 +20,7 @@ from engine.data.parts import ArrivingLines
 from engine.disk import files
 from engine.errors import UserError
 
-Path = Union[str, parts.Part]  # of a file, or a part of one
+Path = Union[str, parts.Part]  # a file, or a part of one
 Row = Tuple[int, List[str]]
 
 # Extension of the file's name → format.
@@ -38,11 +38,10 @@ class OddRows:
 
     Attributes:
         first: the reason of the first, or "".
-        reasons: why rows could not be read, in order, if the reasons are kept; the writer of a row
-            takes its reason away.
+        reasons: the errors of unread rows, in order, if they are kept; the writer of a row takes its own.
 
     Args:
-        become: tells, in the warning, what they become: "have no prediction".
+        become: what happens to bad rows, for the warning: "have no prediction".
         skips_lines: whether a line that is not UTF-8 is a bad row (--skip_bad_lines), and not the
             end of the command.
     """
@@ -59,7 +58,7 @@ class OddRows:
             self.first = self.first or str(reason)
 
     def after(self, rows: Iterable[Any], num_done: int, unread: Any = None) -> Iterator[Any]:
-        """The rows after the first `num_done`; the reasons of `unread` ones among those are dropped."""
+        """Skips the first `num_done` rows, and drops the reasons of the `unread` ones among them."""
         rows = iter(rows)
         for row in itertools.islice(rows, num_done):
             if row is unread:
@@ -67,7 +66,7 @@ class OddRows:
         return rows
 
     def next_error(self) -> Dict[str, str]:
-        """What the next unread row has in a file of JSON lines."""
+        """The entry of the next unread row in a file of JSON lines."""
         return {"error": self.reasons.popleft()}
 
     def report(self, num_rows: int, may_be_all: bool = False) -> None:

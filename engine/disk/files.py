@@ -41,8 +41,6 @@ output_folders: Dict[str, str] = {}
 # The directories that this process has created, parents first.
 _made: List[pathlib.Path] = []
 
-Types = Union[Type, Tuple[Type, ...]]
-
 
 class Held(UserError):
     """Another process writes an output."""
@@ -218,7 +216,8 @@ def read_json(path: str, what: str) -> Any:
         raise UserError(f"{what} {path} is not valid JSON: {error}") from error
 
 
-def read_record(path: str, what: str, types: Mapping[str, Types]) -> Dict[str, Any]:
+def read_record(path: str, what: str, types: Mapping[str, Union[Type, Tuple[Type, ...]]]
+                ) -> Dict[str, Any]:
     """The object in a JSON file, with at least these entries, of these types. `what` begins errors."""
     record = read_json(path, what)
     if not isinstance(record, dict):
@@ -234,7 +233,7 @@ def read_record(path: str, what: str, types: Mapping[str, Types]) -> Dict[str, A
 
 def find(patterns: str, flag: str) -> List[str]:
     """The files that comma-separated paths, patterns and directories match, each once."""
-    matches: Dict[str, str] = {}  # by their paths without links to folders
+    matches: Dict[str, str] = {}  # path without links to folders → path as given
     repeated: List[str] = []
     for pattern in filter(None, map(str.strip, patterns.split(","))):
         # The name of an existing file may hold characters that are special in a pattern.

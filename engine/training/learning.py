@@ -15,7 +15,7 @@ from engine.training import run_record, summaries
 from engine.training.settings import Schedule, TrainingSettings
 from engine.training.step_hook import Step
 
-_MIN_STEPS = 50  # of a run that is judged; a shorter one may have had no time to learn
+_MIN_STEPS = 50  # a shorter run is not judged: it may have had no time to learn
 
 _CLEARLY = 2.0  # standard errors of the mean
 

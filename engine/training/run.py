@@ -34,7 +34,7 @@ def find_trained(settings: RunSettings,
     """The best or else the newest checkpoint of the output directory, or else --init_checkpoint.
 
     Args:
-        facts: as those of `Run`.
+        facts: see `Run.facts`.
 
     Returns:
         The checkpoint, and the flag that names it.

@@ -36,7 +36,7 @@ class Record(NamedTuple):
     """A run, as JSON values under names for people ("task", "vocabulary")."""
     facts: Mapping[str, Any]  # identify the run; a resumed run must have the same
     settings: Mapping[str, Any]  # a resumed run may have others
-    warning: Optional[str] = None  # that the training does not learn
+    warning: Optional[str] = None  # set if the training does not learn
 
 
 def load(output_dir: str) -> Optional[Record]:

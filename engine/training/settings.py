@@ -216,7 +216,7 @@ def run_settings(values: flags.FlagValues, devices: Devices, num_layers: int,
     """The settings from the flags. Makes the directories, but only if all flags are correct.
 
     Args:
-        num_layers: of the encoder.
+        num_layers: the encoder's.
         metrics: the names of the task's metrics; the first is the default of --metric_for_best.
         loss: the name of the evaluation's loss; None if it has none.
     """

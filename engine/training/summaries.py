@@ -35,10 +35,10 @@ class TrainingSummaries:
     """Writes points of the curves; a point covers the steps since the last one, on all replicas.
 
     loss, gradient_norm: the means of the finite values.
-    learning_rate: of the last step's update.
+    learning_rate: that of the last step's update.
     examples_per_second, model_tflops, peak_share: missing in a process's first point, whose time
         includes the set-up; the last two also where they are unknown.
-    peak_memory_gb: of the process so far; missing where it is unknown.
+    peak_memory_gb: the process's so far; missing where it is unknown.
     loss_scale, skipped_steps: only with mixed precision; the last step's loss scale, and the
         number of skipped steps.
 

@@ -32,12 +32,12 @@ from modeling import BertConfig
 
 # For each length, whose programs all layers share; the host of a card compiles several at a time.
 COMPILE_SECONDS = {"GPU": 3.0, "CPU": 10.0}
-UPDATE_SECONDS = 10.0  # to compile the update
-LAUNCH_SECONDS = 1e-3  # that a compiled layer saves in a micro-batch: 190 launches of 5 µs
+UPDATE_SECONDS = 10.0  # compiling the update
+LAUNCH_SECONDS = 1e-3  # a compiled layer saves 190 launches of 5 µs in a micro-batch
 FLOPS_PER_SECOND = {"GPU": 1e14, "CPU": 1e11}
 MAX_LENGTHS = 8
 
-_MAX_STEPS = 1000  # of the plan, whose batches stand for all
+_MAX_STEPS = 1000  # the first steps of the plan, whose batches stand for all
 _MIN_LAYERS = 6  # with fewer, two layers at all lengths could take more memory than a step
 _REPLICAS = "replicas_to_compile"  # the graph collection of `note`
 
@@ -49,8 +49,8 @@ def bucketed(source: Source, plan: TrainingPlan, settings: TrainingSettings, dev
     Logs which, and why; but not that XLA is off on a CPU, where it is by default.
 
     Args:
-        config: of the encoder.
-        num_steps: of the whole training, so that a resumed one has the same lengths.
+        config: the encoder's.
+        num_steps: those of the whole training, so that a resumed one has the same lengths.
     """
     kind = devices.kind
     if settings.xla is False or settings.xla == AUTO and kind == "CPU":
@@ -89,10 +89,10 @@ def choose(lengths: Sequence[int], seconds: Sequence[float], counts: Sequence[fl
     """The least seconds of compiling and computing, and the lengths to which that pads, ascending.
 
     Args:
-        lengths: to which batches would be padded alone, ascending; the last is always chosen.
-        seconds: to compute a batch of each length.
-        counts: of batches of each length.
-        compile_seconds: to compile for one length.
+        lengths: those of the batches, ascending; the last is always chosen.
+        seconds: the time to compute a batch of each length.
+        counts: the number of batches of each length.
+        compile_seconds: the time to compile for one length.
     """
     before = np.cumsum([0.0, *counts]).tolist()  # batches that are shorter
     # Of the first n lengths, with at most as many chosen as rounds are done.
@@ -165,7 +165,7 @@ class CompileAhead(tf.train.SessionRunHook):
     after the other; little of it is left to compile. Cards always compile in parallel.
 
     Args:
-        steps: of the batches, with their lengths.
+        steps: the batches' steps, with their lengths.
         fetch: (step) → this process's share of its batch, features [replicas, b, ...].
     """
 

@@ -54,7 +54,7 @@ class Peers:
         self._news = threading.Condition()
         self._silence = dict.fromkeys(self.others, 0)  # own heartbeats since a worker's last message
         self._left: Dict[int, Mapping[str, Any]] = {}  # exit messages of workers
-        self._ending = threading.RLock()  # of the thread that ends the process; never released
+        self._ending = threading.RLock()  # held by the thread that ends the process; never released
         self._at_end: List[Callable[[], None]] = []
 
     def meet(self, timeout: float) -> None:

@@ -55,16 +55,16 @@ def _is_hash(value: Any) -> bool:
     return isinstance(value, str) and bool(re.fullmatch("[0-9a-f]{64}", value))
 
 
-def _is_from(lowest: int, highest: int) -> Callable[[Any], bool]:
-    return lambda value: type(value) is int and lowest <= value <= highest
+def _is_up_to(highest: int) -> Callable[[Any], bool]:
+    return lambda value: type(value) is int and 0 <= value <= highest
 
 
 # The handshake: a worker says its number; the chief, and then the worker, answers with a heartbeat.
-HELLO = {"from": _is_from(0, 1 << 20), "cluster": _is_hash}
+HELLO = {"from": _is_up_to(1 << 20), "cluster": _is_hash}
 REFUSAL = {"refused": _is_text}
 
 # After the handshake. The last words are the exit message of a worker, which the chief passes on.
 HEARTBEAT: Kind = {}
 VALUE = {"key": _is_text, "value": lambda value: True}
-LAST_WORDS = {"worker": _is_from(0, 1 << 20), "status": _is_from(0, 255), "why": _is_text}
+LAST_WORDS = {"worker": _is_up_to(1 << 20), "status": _is_up_to(255), "why": _is_text}
 JOINED = (HEARTBEAT, VALUE, LAST_WORDS)

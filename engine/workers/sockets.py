@@ -49,7 +49,7 @@ class Link:
 
         Args:
             kinds: those that it may be of.
-            deadline: of `time.monotonic()`; by default there is none.
+            deadline: a time of `time.monotonic()`; None: none.
 
         Raises:
             OSError: the connection is gone, or the deadline has passed.
