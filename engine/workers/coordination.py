@@ -22,8 +22,7 @@ from engine.errors import UserError
 from engine.workers import messages
 from engine.workers.cluster import ALONE, PEER_LOST_STATUS, Cluster
 from engine.workers.connections import Connections
-from engine.workers.messages import Message
-from engine.workers.sockets import Link
+from engine.workers.messages import Link, Message
 
 _BEATS = 10  # heartbeats in --heartbeat_timeout
 _GRACE_SECONDS = 2.0  # for a worker to exit by itself after the error of another one

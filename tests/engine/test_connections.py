@@ -16,7 +16,7 @@ import workers
 from conftest import on_tensorflow_1
 from engine import log
 from engine.errors import UserError
-from engine.workers import connections, messages, sockets
+from engine.workers import connections, messages
 from engine.workers.cluster import Cluster, PeerLost
 
 pytestmark = on_tensorflow_1  # messages depend on no runtime
@@ -196,7 +196,7 @@ def test_whatever_a_joined_worker_says_its_end_is_noticed(line, said, cluster, t
     link = None
     while not link:
         with contextlib.suppress(ConnectionRefusedError):
-            link = sockets.connect(cluster.addresses[0], 30)
+            link = messages.connect(cluster.addresses[0], 30)
     link._socket.sendall(hello_of(cluster, 1) + b"{}\n" + line.encode() + b"\n")
     time.sleep(0.5)
     link.close()
@@ -208,7 +208,7 @@ def test_whatever_a_joined_worker_says_its_end_is_noticed(line, said, cluster, t
     ("127.0.0.1:0", {"127.0.0.1"}), ("198.51.100.1:0", {"::", "0.0.0.0"}),
     ("no-such-host.invalid:0", {"::", "0.0.0.0"})])
 def test_a_worker_listens_at_its_own_address_alone(address, hosts):
-    for listener in sockets.listen(address):
+    for listener in messages.listen(address):
         assert listener.getsockname()[0] in hosts
         listener.close()
 
