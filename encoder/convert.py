@@ -28,7 +28,7 @@ from encoder.config import checked, load_config
 from encoder.encoding import load_encoding
 from encoder.huggingface import Weights
 from engine import log
-from engine.checkpoints import checkpoints, saved_model
+from engine.checkpoints import checkpoints, onnx_file
 from engine.cli import command
 from engine.disk import files
 from engine.errors import UserError
@@ -353,7 +353,7 @@ def _write_onnx(values: flags.FlagValues) -> None:
                         "--to_onnx needs one: the command that trained the model writes it with --do_export")
     checkpoints.open_checkpoint(source, "--from_tensorflow")  # TensorFlow's own reader checks too little
     files.check_output(values.to_onnx, "--to_onnx", [])
-    saved_model.write_onnx(values.to_onnx, source)
+    onnx_file.write(values.to_onnx, source)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from tensorflow.core.protobuf.config_pb2 import CallableOptions
 from encoder import model_files, task_json
 from encoder.model_files import ModelFiles
 from engine import inference, log
-from engine.checkpoints import saved_model
+from engine.checkpoints import onnx_file
 from engine.data.batches import Features
 from engine.devices.devices import Devices
 from engine.disk import files
@@ -162,9 +162,9 @@ def _converted(model: Served) -> Iterator[str]:
             log.info(f"Converting the model to ONNX: {path}")
             session, inputs, predictions = _restored(model, "/cpu:0", inlined=True)
             with session, files.atomic_path(path) as draft:
-                graph = saved_model.with_constants(session, [tensor.name for tensor in predictions.values()])
+                graph = onnx_file.frozen(session, [tensor.name for tensor in predictions.values()])
                 used = {node.name for node in graph.node}
-                saved_model.convert_to_onnx(
+                onnx_file.convert(
                     draft, graph,
                     {tensor.name: name for name, tensor in inputs.items() if tensor.op.name in used},
                     {tensor.name: name for name, tensor in predictions.items()})

@@ -1,18 +1,16 @@
-"""A model in TensorFlow's own formats, a SavedModel or one graph with the weights in it, or in ONNX.
+"""A model in TensorFlow's own formats: a SavedModel, or one graph with the weights in it.
 
-The first two load in TensorFlow 1.15 and in 2.15, whichever of them wrote the file: they hold no
-functions, no attributes that only 2.15 knows, and no values that 1.15 would have to infer. ONNX files are for
-onnxruntime and other programs without TensorFlow.
+Both formats load in TensorFlow 1.15 and in 2.15, whichever of them wrote the file: they hold no
+functions, no attributes that only 2.15 knows, and no values that 1.15 would have to infer.
 """
 
 import os
-from typing import Callable, Dict, NamedTuple, Sequence, Tuple
+from typing import Callable, Dict, NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 from tensorflow.core.framework import tensor_pb2
 
-from engine import log
 from engine.checkpoints import checkpoint_files, checkpoints
 from engine.disk import files
 from engine.errors import UserError
@@ -20,7 +18,6 @@ from engine.errors import UserError
 ASSETS = "assets.extra"  # folder for files of a SavedModel that its graph does not read
 VARIABLES = os.path.dirname(checkpoints.EXPORTED)  # folder of the checkpoint
 FLOAT_TYPES = ("float32", "float16")
-_ONNX_OPSET = 15  # onnxruntime 1.10, the last one for Python 3.7 and NumPy 1.18, reads these operators
 
 # 2.15 adds a second name to a variable's handle; the name of a custom gradient is known only to
 # the process that defined it; shapes are inferred again when the graph is loaded.
@@ -131,60 +128,3 @@ def _strip(graph_def: tf.GraphDef) -> None:
         for name in _NOT_PORTABLE:
             if name in node.attr:
                 del node.attr[name]
-
-
-def write_onnx(path: str, export_dir: str) -> None:
-    """Writes the ONNX file of an export.
-
-    Its inputs and outputs have the names, types and shapes of the SavedModel's signature.
-
-    Args:
-        path: the file, which replaces an earlier one.
-        export_dir: a folder that `write` has written.
-    """
-    try:
-        graph, inputs, outputs = _loaded(export_dir)
-    except (OSError, KeyError, ValueError, tf.errors.OpError) as error:
-        raise UserError(f"the export {export_dir} cannot be read: {log.brief(error)}; write it "
-                        "again with --do_export") from error
-    with files.atomic_path(path) as temporary:
-        convert_to_onnx(temporary, graph, inputs, outputs)
-
-
-def convert_to_onnx(path: str, graph: tf.GraphDef, inputs: Dict[str, str], outputs: Dict[str, str]) -> None:
-    """Writes a graph without variables.
-
-    Args:
-        inputs, outputs: their names in the file, by the names of their tensors in the graph.
-    """
-    try:
-        import tf2onnx  # few need it
-    except ImportError as error:
-        raise UserError(f"ONNX needs tf2onnx ({error}): pip install -r encoder/requirements.txt") from error
-    try:
-        tf2onnx.convert.from_graph_def(
-            graph, input_names=sorted(inputs), output_names=sorted(outputs), opset=_ONNX_OPSET,
-            tensors_to_rename={**inputs, **outputs}, output_path=path)
-    except Exception as error:  # tf2onnx does not document which
-        raise UserError(f"tf2onnx cannot convert the model: {log.brief(repr(error))}") from error
-
-
-def _loaded(export_dir: str) -> Tuple[tf.GraphDef, Dict[str, str], Dict[str, str]]:
-    """The export's graph with constants for variables, and the names of its inputs and outputs.
-
-    These are by the names of their tensors in the graph.
-    """
-    with tf.Graph().as_default() as graph, tf.Session(graph=graph) as session:
-        meta_graph = tf.saved_model.load(
-            session, [tf.saved_model.tag_constants.SERVING], export_dir)
-        signature = meta_graph.signature_def[
-            tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY]
-        inputs, outputs = ({entry.name: name for name, entry in entries.items()}
-                           for entries in (signature.inputs, signature.outputs))
-        return with_constants(session, list(outputs)), inputs, outputs
-
-
-def with_constants(session: tf.Session, outputs: Sequence[str]) -> tf.GraphDef:
-    """The session's graph with constants for variables, as far as these tensors need it."""
-    return tf.graph_util.convert_variables_to_constants(
-        session, session.graph.as_graph_def(), [name.rsplit(":", 1)[0] for name in outputs])

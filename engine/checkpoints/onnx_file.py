@@ -1,0 +1,69 @@
+"""Models as ONNX files, which onnxruntime and other programs without TensorFlow read."""
+
+from typing import Dict, Sequence, Tuple
+
+import tensorflow.compat.v1 as tf
+
+from engine import log
+from engine.disk import files
+from engine.errors import UserError
+
+# The version of ONNX's operators: onnxruntime 1.10, the last one for Python 3.7 and NumPy 1.18, reads it.
+OPSET = 15
+
+
+def write(path: str, export_dir: str) -> None:
+    """Writes the ONNX file of an export.
+
+    Its inputs and outputs have the names, types and shapes of the SavedModel's signature.
+
+    Args:
+        path: the file, which replaces an earlier one.
+        export_dir: a folder that `saved_model.write` has written.
+    """
+    try:
+        graph, inputs, outputs = _loaded(export_dir)
+    except (OSError, KeyError, ValueError, tf.errors.OpError) as error:
+        raise UserError(f"the export {export_dir} cannot be read: {log.brief(error)}; write it "
+                        "again with --do_export") from error
+    with files.atomic_path(path) as temporary:
+        convert(temporary, graph, inputs, outputs)
+
+
+def convert(path: str, graph: tf.GraphDef, inputs: Dict[str, str], outputs: Dict[str, str]) -> None:
+    """Writes a graph without variables.
+
+    Args:
+        inputs, outputs: their names in the file, by the names of their tensors in the graph.
+    """
+    try:
+        import tf2onnx  # few need it
+    except ImportError as error:
+        raise UserError(f"ONNX needs tf2onnx ({error}): pip install -r encoder/requirements.txt") from error
+    try:
+        tf2onnx.convert.from_graph_def(
+            graph, input_names=sorted(inputs), output_names=sorted(outputs), opset=OPSET,
+            tensors_to_rename={**inputs, **outputs}, output_path=path)
+    except Exception as error:  # tf2onnx does not document which
+        raise UserError(f"tf2onnx cannot convert the model: {log.brief(repr(error))}") from error
+
+
+def _loaded(export_dir: str) -> Tuple[tf.GraphDef, Dict[str, str], Dict[str, str]]:
+    """The export's graph with constants for variables, and the names of its inputs and outputs.
+
+    These are by the names of their tensors in the graph.
+    """
+    with tf.Graph().as_default() as graph, tf.Session(graph=graph) as session:
+        meta_graph = tf.saved_model.load(
+            session, [tf.saved_model.tag_constants.SERVING], export_dir)
+        signature = meta_graph.signature_def[
+            tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY]
+        inputs, outputs = ({entry.name: name for name, entry in entries.items()}
+                           for entries in (signature.inputs, signature.outputs))
+        return frozen(session, list(outputs)), inputs, outputs
+
+
+def frozen(session: tf.Session, outputs: Sequence[str]) -> tf.GraphDef:
+    """The session's graph with constants for variables, as far as these tensors need it."""
+    return tf.graph_util.convert_variables_to_constants(
+        session, session.graph.as_graph_def(), [name.rsplit(":", 1)[0] for name in outputs])
