@@ -132,23 +132,14 @@ class Launcher(NamedTuple):
         """
         deadline = time.monotonic() + seconds
         for host in dict.fromkeys(place.host for place in self.places if not place.is_here):
-            said = self._probe(host)
+            said = _probe(host)
             while said and time.monotonic() < deadline:
                 time.sleep(1)
-                said = self._probe(host)
+                said = _probe(host)
             if said:
                 raise UserError(
                     f"no worker can be started on {host}: {said}; ssh must reach it without a "
                     f"password, and find {os.getcwd()} and {sys.executable} there")
-
-    def _probe(self, host: str) -> str:
-        """Why no worker can be started on a machine; "" if one can."""
-        answer = subprocess.run(
-            remote.arguments(host, [sys.executable, "-c", "import engine.cli.worker_main"]),
-            input=remote.as_input(remote.variables()), stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE, start_new_session=True)
-        said = answer.stderr.decode(errors="replace").strip() or "ssh gave no reason"
-        return said.splitlines()[-1] if answer.returncode else ""
 
     def _run_once(self) -> int:
         workers: List[Worker] = []
@@ -183,6 +174,16 @@ class Launcher(NamedTuple):
         words = [sys.executable, "-m", "engine.cli.worker_main", str(place.local_index),
                  str(place.local_processes), *self.words]
         return Worker(place, words, {**remote.variables(), **config})
+
+
+def _probe(host: str) -> str:
+    """Why no worker can be started on a machine; "" if one can."""
+    answer = subprocess.run(
+        remote.arguments(host, [sys.executable, "-c", "import engine.cli.worker_main"]),
+        input=remote.as_input(remote.variables()), stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE, start_new_session=True)
+    said = answer.stderr.decode(errors="replace").strip() or "ssh gave no reason"
+    return said.splitlines()[-1] if answer.returncode else ""
 
 
 def _described(status: int) -> str:

@@ -85,12 +85,10 @@ class TrainingSummaries:
             "gradient_norm": finite_mean([step.gradient_norm for step in self._steps]),
             "peak_memory_gb": self._devices.peak_memory_gb() or math.nan}
         if last.loss_scale is not None:
-            values["loss_scale"] = last.loss_scale
-            values["skipped_steps"] = sum(
-                not math.isfinite(step.gradient_norm) for step in self._steps)
+            values.update(loss_scale=last.loss_scale, skipped_steps=sum(
+                not math.isfinite(step.gradient_norm) for step in self._steps))
         if self._point_time:
-            num_examples = sum(step.num_examples for step in self._steps)
-            rate = num_examples / (now - self._point_time)
+            rate = sum(step.num_examples for step in self._steps) / (now - self._point_time)
             values.update(self._reached.values(rate), examples_per_second=rate)
         self._point_time = now
         return values
