@@ -80,10 +80,7 @@ def test_killed_and_told_to_end_it_ends_with_the_bytes_of_the_uninterrupted_run(
 
 
 @pytest.mark.parametrize("changes, words", [
-    ({"task_name": "colla"}, ("--task_name=colla", "cola")),
     ({"data_dir": "missing"}, ("missing/train.tsv", "No such file")),
-    ({"data_dir": "header", "task_name": "sst-2"}, ("header/train.tsv holds no examples",)),
-    ({"data_dir": "short"}, ("short/train.tsv, line 2", "1 columns")),
     ({"glove_embs": "broken.txt"}, ("broken.txt, line 2", "must be a word and 2 numbers")),
     ({"glove_embs": "missing.txt"}, ("--glove_embs missing.txt", "No such file")),
     ({"init_checkpoint": "encoder"}, ("no masked-LM head (cls/predictions/...)",)),
@@ -92,7 +89,6 @@ def test_killed_and_told_to_end_it_ends_with_the_bytes_of_the_uninterrupted_run(
     ({"N": 0}, ("--N=0",)),
     ({"p": 1.5}, ("--p=1.5", "between 0 and 1")),
     ({"max_seq_length": 41}, ("--max_seq_length=41", "only 40 positions")),
-    ({"header": True}, ("--header is only for --task_name=file",)),
     ({"output_dir": "good"}, ("--output_dir=good", "use another directory")),
     ({"output_dir": "other"}, ("other/train.tsv", "not written by this command")),
 ])
@@ -101,9 +97,6 @@ def test_wrong_input_is_one_line(
     monkeypatch.chdir(tmp_path)
     write_cola(tmp_path / "good", ["old cat", "small dog"])
     write_cola(tmp_path / "other", ["mine"])
-    for name, content in (("header", "sentence\tlabel\n"), ("short", "x\t1\t\tcat\nx\n")):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "train.tsv").write_text(content)
     (tmp_path / "broken.txt").write_text("cats 1 0\ndogs 0 o.5\n")
     with open(model.vocab_file) as file:
         (tmp_path / "unmasked.txt").write_text(file.read().replace("[MASK]", "[mask]"))
