@@ -26,7 +26,7 @@ from engine.checkpoints import checkpoints
 from engine.cli import command, device_flags, shards
 from engine.data.chunks import in_chunks
 from engine.data.parts import Part
-from engine.devices.precision import FLOAT32
+from engine.devices.devices import FLOAT32
 from engine.disk import files
 from engine.disk.provenance import Source
 from engine.disk.resumable_file import ResumableFile

@@ -28,7 +28,7 @@ from encoder.encoding import load_encoding
 from engine.checkpoints import checkpoints
 from engine.data.batches import Source
 from engine.devices import devices
-from engine.devices.precision import dtype_of
+from engine.devices.devices import dtype_of
 from engine.disk import files
 from engine.inference import Predictor
 from features.model import forward_of

@@ -1,7 +1,6 @@
 """The three stages of distillation as training runs: their models, features and facts."""
 
 import dataclasses
-import json
 from typing import Any, Dict, NamedTuple, Optional
 
 import numpy as np
@@ -12,7 +11,6 @@ from encoder import pretraining_tfrecords
 from encoder.encoding import Encoding
 from engine.data.batches import Features, Source, token_features
 from engine.data.plan import TrainingPlan
-from engine.disk import files
 from engine.settings import setting
 from engine.training import run_record
 from modeling import BertConfig
@@ -97,7 +95,7 @@ class Distillation(NamedTuple):
     def general_training(self, job: Job, texts: pretraining_tfrecords.Opened) -> Training:
         """The training of the student on texts without labels."""
         return Training(
-            len(texts.records), files.hash_of(json.dumps(texts.hashes).encode("utf-8")),
+            len(texts.records), texts.content_hash,
             make_source=lambda: source_of_texts(
                 texts, job.model.encoding, dynamic_padding=job.settings.training.dynamic_padding),
             **self._learning_states(job.model.config))

@@ -18,7 +18,7 @@ from absl import flags
 from encoder import model_files, model_flags, pretraining_tfrecords, vocabulary
 from encoder.encoding import Encoding
 from engine import log
-from engine.cli import command, device_flags, tpu_flags
+from engine.cli import command, device_flags
 from engine.errors import UserError
 from engine.settings import required
 from engine.training.settings import StepSchedule, define_run_flags
@@ -55,7 +55,7 @@ def define_flags() -> flags.FlagValues:
     define_run_flags(values, StepSchedule)
     values.set_default("metric_for_best", LOSS)
     device_flags.define_for_training(values)
-    tpu_flags.define(values)
+    device_flags.define_tpu(values)
     return values
 
 

@@ -4,26 +4,25 @@ A plain text is a pair: a question, and the context that the answer is in.
 """
 
 import dataclasses
-import os
 from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, get_type_hints
 
 import tensorflow.compat.v1 as tf
 from absl import flags
 
-from encoder import label_config
+from encoder import task_json
 from encoder.encoding import Encoding
 from encoder.model_files import ModelFiles
 from engine.checkpoints.checkpoints import Checkpoint
-from engine.disk import files
 from engine.errors import UserError
 from engine.model import Forward, Mode
 from modeling import BertConfig
 from reading import answers, data, evaluation, model, report
 from reading.answers import Answers, AnswerSettings
 from reading.data import QuestionSet, WindowSettings
-from runs import kinds, model_card
+from runs import model_card
 from runs.capability import (
     Capability, Card, Encoded, Job, Measured, Predict, Reader, Result, Sets, Training)
+from runs.report_page import Section
 from runs.rows import Example
 from runs.squad_files import Paragraph, Question
 
@@ -65,7 +64,7 @@ class AnswerFinder(Capability):
                             f"question of --max_query_length={query_length} tokens and "
                             f"{data.NUM_SPECIAL} special ones; raise the one or lower the other")
         if length > positions:
-            raise UserError(f"{label_config.FILE}: max_seq_length is {length}, and the model has "
+            raise UserError(f"{task_json.FILE}: max_seq_length is {length}, and the model has "
                             f"{positions} positions")
 
     def facts(self) -> Dict[str, Any]:
@@ -118,13 +117,13 @@ class AnswerFinder(Capability):
         """See `evaluation`."""
         return evaluation.write(job, test, predict)
 
-    def page(self, job: Job, measured: Measured) -> Dict[str, Any]:
+    def page(self, job: Job, measured: Measured) -> List[Section]:
         """See `reading.report`."""
         return report.page(measured)
 
     def describe(self) -> Dict[str, Any]:
         """How contexts are read and answers chosen."""
-        return {"kind": kinds.ANSWERS, **dataclasses.asdict(self.reading.windows),
+        return {"kind": task_json.ANSWERS, **dataclasses.asdict(self.reading.windows),
                 **dataclasses.asdict(self.reading.answers)}
 
     def outputs(self, inputs: Dict[str, tf.Tensor], mode: Mode) -> Dict[str, tf.Tensor]:
@@ -165,9 +164,8 @@ have none, that of `[CLS]` is the score of having none""",
 def described(folder: str, given: Mapping[str, Any] = {}) -> Reading:
     """The settings that a trained model's description has, except those given."""
     types = {**get_type_hints(WindowSettings), **get_type_hints(AnswerSettings)}
-    path = os.path.join(folder, label_config.FILE)
-    record = {**files.read_record(path, "the model's description", types), **given}
-    return Reading(*(cls(**{field.name: record[field.name] for field in dataclasses.fields(cls)})
+    entries = {**task_json.read(folder, types), **given}
+    return Reading(*(cls(**{field.name: entries[field.name] for field in dataclasses.fields(cls)})
                      for cls in (WindowSettings, AnswerSettings)))
 
 

@@ -5,13 +5,13 @@
 
 from absl import flags
 
-from encoder import label_config, model_flags
+from encoder import model_flags, task_json
 from engine import settings
-from engine.cli import tpu_flags
+from engine.cli import device_flags
 from reading.answers import AnswerSettings
 from reading.data import WindowSettings
 from reading.capability import AnswerFinder, Reading, described
-from runs import kinds, training_command
+from runs import training_command
 from runs.tries import TrySettings
 
 USAGE = """Trains BERT to find the answers to questions in a text, on every GPU that
@@ -43,7 +43,7 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_integer("max_seq_length", 384, "Longest window in tokens, with the question; of a "
                          "longer context there are several.", flag_values=values)
     training_command.define_flags(values, WindowSettings, AnswerSettings, TrySettings)
-    tpu_flags.define(values)
+    device_flags.define_tpu(values)
     return values
 
 
@@ -62,6 +62,6 @@ def _reading(values: flags.FlagValues) -> Reading:
     own = Reading(settings.from_flags(values, WindowSettings),
                   settings.from_flags(values, AnswerSettings))
     folder = model_flags.used_folder(values)
-    if not folder or (label_config.read(folder) or {}).get("kind") != kinds.ANSWERS:
+    if not folder or (task_json.read(folder) or {}).get("kind") != task_json.ANSWERS:
         return own
     return described(folder, {name: values[name].value for name in values if values[name].present})

@@ -9,18 +9,18 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import flags
 
-from encoder import bert, label_config
+from encoder import bert, task_json
 from encoder.encoding import Encoding
 from encoder.model_files import ModelFiles
 from engine import log
 from engine.checkpoints.checkpoints import Checkpoint
-from engine.disk import files as disk
 from engine.errors import UserError
 from engine.model import Baseline, Forward, Mode
 from modeling import BertConfig
 from runs import model_card, results, sets
 from runs.capability import (
     Capability, Card, Encoded, Job, Measured, Predict, Reader, Result, Sets, Training)
+from runs.report_page import Section
 from runs.rows import Example
 from similarity import data, evaluation, files, model, report, rows
 from similarity.data import TextSet
@@ -129,14 +129,13 @@ class TextEncoder(Capability):
             results.write_lines(path, ("\t".join(f"{value:.9g}" for value in line) for line in lines))
         log.info(f"Predicted {len(numbers):,} {'vectors' if is_single else 'lines'}: {path}")
 
-    def page(self, job: Job, measured: Measured) -> Dict[str, Any]:
+    def page(self, job: Job, measured: Measured) -> List[Section]:
         return report.page(measured)
 
     def describe(self) -> Dict[str, Any]:
         """How vectors are made."""
         similarity = self.similarity
-        return {"kind": label_config.SIMILARITY, "pooling": similarity.pooling,
-                "query_prefix": similarity.query_prefix, "matryoshka": list(similarity.matryoshka)}
+        return task_json.of_vectors(similarity.pooling, similarity.query_prefix, similarity.matryoshka)
 
     def outputs(self, inputs: Dict[str, tf.Tensor], mode: Mode) -> Dict[str, tf.Tensor]:
         """The vectors."""
@@ -172,18 +171,15 @@ padding; `segment_ids`, all 0.""",
 
 def described(folder: str) -> Optional[Similarity]:
     """The description in a folder's task.json; None for another kind of model."""
-    description = label_config.read(folder)
-    if not description or description["kind"] != label_config.SIMILARITY:
+    description = task_json.read(folder)
+    if not description or description["kind"] != task_json.SIMILARITY:
         return None
-    path = os.path.join(folder, label_config.FILE)
-    record = disk.read_record(path, "the model's description", {
-        "pooling": str, "query_prefix": str, "matryoshka": list})
-    sizes = record["matryoshka"]
-    if record["pooling"] not in bert.POOLINGS or not all(
-            isinstance(size, int) and size > 0 for size in sizes):
-        raise UserError(f"{path} is damaged: its pooling is {record['pooling'][:20]!r}, its matryoshka "
-                        f"{str(sizes)[:40]}")
-    return Similarity(record["pooling"], record["query_prefix"], tuple(sizes))
+    description = task_json.read(folder, {"pooling": str, "query_prefix": str, "matryoshka": list})
+    pooling, sizes = description["pooling"], description["matryoshka"]
+    if pooling not in bert.POOLINGS or not all(isinstance(size, int) and size > 0 for size in sizes):
+        raise UserError(f"{os.path.join(folder, task_json.FILE)} is damaged: its pooling is {pooling[:20]!r}, "
+                        f"its matryoshka {str(sizes)[:40]}")
+    return Similarity(pooling, description["query_prefix"], tuple(sizes))
 
 
 def _loss_of_equals(texts: TextSet, objective: Objective, indices: np.ndarray) -> float:

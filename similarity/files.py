@@ -14,6 +14,7 @@ import collections
 import itertools
 from typing import Any, Counter, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+from encoder.label_types import Regression, SingleLabel
 from engine import log
 from engine.data import text_files
 from engine.disk import files
@@ -21,7 +22,6 @@ from engine.errors import UserError
 from engine.progress import counted
 from runs import columns, squad_files
 from runs.columns import Table
-from runs.label_types import Regression, SingleLabel
 from runs.rows import Columns, Split, read_rows
 
 TEXTS, TUPLES, SCORES, ENTAILMENT, QUESTIONS = (

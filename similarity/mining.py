@@ -8,7 +8,7 @@ from typing import Callable, Dict, IO, Iterator, List, Sequence, Set, Tuple
 
 import numpy as np
 
-from encoder.label_config import LINE_CHARACTERS
+from encoder.label_types import LINE_CHARACTERS
 from engine import log
 from engine.data.chunks import in_chunks
 from engine.errors import UserError

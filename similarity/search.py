@@ -11,7 +11,7 @@ import numpy as np
 from absl import flags
 
 from encoder import model_files
-from encoder.label_config import LINE_CHARACTERS
+from encoder.label_types import LINE_CHARACTERS
 from engine import log, settings
 from engine.cli import command, device_flags
 from engine.data import text_files
