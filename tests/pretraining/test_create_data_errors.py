@@ -38,11 +38,6 @@ def test_one_line_says_what_is_wrong(tiny_model, tmp_path, capsys, text, flags, 
     assert set(os.listdir(str(tmp_path))) <= before, "something is half-written"
 
 
-def test_text_that_the_vocabulary_hardly_knows_is_warned_of(tiny_model, tmp_path, capsys):
-    create(tmp_path, tiny_model.vocab_file, TEXT + "ещё\n".encode("utf-8") * 5)
-    assert "WARNING" in capsys.readouterr().err
-
-
 def test_output_of_other_settings_is_not_overwritten(tiny_model, tmp_path, capsys):
     create(tmp_path, tiny_model.vocab_file, TEXT)
     content = (tmp_path / "out.tfrecord").read_bytes()
