@@ -21,6 +21,7 @@ from golden import losses_of
 from pretraining_files import LENGTH, features_of, write_frozen
 from encoder import classifier
 from runs import predict
+from similarity_files import write_model
 from tasks.data import load_texts
 from tasks.table import TASKS
 
@@ -287,11 +288,7 @@ def test_every_kind_of_label_has_a_loss_that_can_be_mixed_with_the_labels(
 @pytest.fixture
 def of_vectors(two_layers, tmp_path):
     """The flags of a distillation from a model for similarity of two layers."""
-    folder = tmp_path / "vectors"
-    shutil.copytree(os.path.dirname(two_layers.vocab_file), str(folder))
-    (folder / "task.json").write_text(json.dumps({
-        "kind": "similarity", "pooling": "max", "query_prefix": "the: ", "matryoshka": [],
-        "do_lower_case": True, "max_seq_length": LONGEST}))
+    folder = write_model(tmp_path / "vectors", two_layers, pooling="max", query_prefix="the: ")
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in sentences(48)))
     return dict(teacher=folder, train_file=tmp_path / "texts.txt", do_train=True, num_cpu_replicas=2,
                 train_batch_size=4, num_train_epochs=4, learning_rate=3e-3,
