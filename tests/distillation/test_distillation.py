@@ -10,8 +10,7 @@ import tensorflow.compat.v1 as tf
 
 import modeling
 from commands import ends_with_error, results_in, run_here
-from conftest import (checkpoint_values, cpu_devices, on_tensorflow_1, on_tensorflow_2, sentences,
-                      write_cola)
+from conftest import checkpoint_values, cpu_devices, on_tensorflow_2, sentences, write_cola
 from distillation import losses, model, run, student, teacher, training
 from encoder import convert, label_types
 from encoder.pretraining_tfrecords import Sizes, open_store
@@ -76,7 +75,7 @@ def encoder_variables(config):
 
 
 def test_each_stage_leaves_an_encoder_with_its_head_and_nothing_of_the_teacher(
-        tiny_model, first_stage, both_stages):
+        flags, tiny_model, first_stage, both_stages, capsys):
     encoder = encoder_variables(tiny_model.config(num_hidden_layers=1))
     assert parameters(first_stage) == encoder | {"projection/kernel", "projection/bias"}
     assert parameters(both_stages) == encoder | {"output_weights", "output_bias"}
@@ -86,6 +85,9 @@ def test_each_stage_leaves_an_encoder_with_its_head_and_nothing_of_the_teacher(
     assert np.abs(first[name] - second[name]).max() > 1e-4
     config = json.loads((both_stages / "bert_config.json").read_text())
     assert (config["num_hidden_layers"], config["hidden_size"]) == (1, 8)
+    with ends_with_error(capsys, "another --temperature: was 1.0, now 2.0"):
+        run_here({**flags, **ON_TWO, "stage": "prediction", "student": first_stage,
+                  "temperature": 2, "output_dir": both_stages}, run)
 
 
 def test_the_student_evaluates_predicts_exports_and_converts_like_any_model(
@@ -109,17 +111,6 @@ def test_the_student_evaluates_predicts_exports_and_converts_like_any_model(
     run_here(dict(from_tensorflow=both_stages, output_dir=tmp_path / "hf"), convert)
     assert json.loads((tmp_path / "hf" / "config.json").read_text())["architectures"] == [
         "BertForSequenceClassification"]
-
-
-@on_tensorflow_1
-def test_a_stage_that_is_run_again_has_nothing_left_and_other_settings_are_refused(
-        both_stages, first_stage, flags, capsys):
-    again = {**flags, **ON_TWO, "stage": "prediction", "student": first_stage, "do_eval": True,
-             "output_dir": both_stages}
-    run_here(again, run)
-    assert "nothing is left to train" in capsys.readouterr().err
-    with ends_with_error(capsys, "another --temperature: was 1.0, now 2.0"):
-        run_here({**again, "temperature": 2}, run)
 
 
 def test_augmented_texts_may_train_and_long_ones_are_read_as_the_teacher_reads_them(
