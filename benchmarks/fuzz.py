@@ -22,7 +22,6 @@ runs case N again and leaves its files in DIR/case. Ends with status 1 if a case
 """
 
 import collections
-import ctypes
 import errno
 import functools
 import os
@@ -33,7 +32,8 @@ import sys
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from benchmarks import faulty_disk, report
-from benchmarks.fuzzing import mutations, scenes
+from benchmarks.fuzzing import mutations, toy_scenes
+from benchmarks.fuzzing.toy_scenes import Ended, Scene
 from engine.disk import files
 
 FILE, FLAG, DISK, SIGNAL = KINDS = "file", "flag", "disk", "signal"
@@ -70,13 +70,13 @@ class Campaign:
     """Runs cases on scenes, which it prepares in WORK_DIR/scenes.
 
     Args:
-        library: that of `faulty_disk`, loaded; None leaves faults of the disk out.
+        library: that of `faulty_disk`, which this process has loaded; None: no faults of the disk.
     """
 
-    def __init__(self, work_dir: str, library: Optional[ctypes.CDLL] = None):
+    def __init__(self, work_dir: str, library: Optional[str] = None):
         self._work_dir, self._library = work_dir, library
         self.scenes = {scene.name: scene
-                       for scene in scenes.prepare(os.path.join(work_dir, "scenes"))}
+                       for scene in toy_scenes.make(os.path.join(work_dir, "scenes"))}
         self._folder = os.path.join(work_dir, "case")  # a name that is in some of the files
 
     def case(self, number: int, seed: Any) -> Dict[str, Any]:
@@ -117,7 +117,7 @@ class Campaign:
                  if content == left[1].get(path) and not path.endswith(_OF_MOMENT)}
         return Undisturbed(left[0], alike, ended.seconds, dict(places))
 
-    def run_damaged(self, scene: scenes.Scene, kind: str, name: str, what: str,
+    def run_damaged(self, scene: Scene, kind: str, name: str, what: str,
                     arguments: Sequence[str]) -> Dict[str, Any]:
         """Runs a scene whose files or arguments are damaged, in WORK_DIR/case."""
         ended, outcome = scene.run(self._folder, arguments), SUCCEEDED
@@ -129,7 +129,7 @@ class Campaign:
                             if contents.get(each) != expected[each]), SAME)
         return _result(scene, kind, f"{name}: {what}", ended.wrong() or self._left() or outcome, ended)
 
-    def _faulty_case(self, scene: scenes.Scene, kind: str, generator: random.Random
+    def _faulty_case(self, scene: Scene, kind: str, generator: random.Random
                      ) -> Dict[str, Any]:
         undisturbed = self.undisturbed(scene.name)
         scene.copy_to(self._folder)
@@ -163,22 +163,20 @@ class Campaign:
         return next((f"left {name}" for name in _contents(self._folder)
                      if faulty_disk.TEMPORARY.search(name)), "")
 
-    def _run_on_faulty_disk(self, scene: scenes.Scene, place: int, error: int
-                            ) -> Tuple[scenes.Ended, List[faulty_disk.Operation]]:
+    def _run_on_faulty_disk(self, scene: Scene, place: int, error: int
+                            ) -> Tuple[Ended, List[faulty_disk.Operation]]:
         """Has the operation at a place fail, none if it is 0; returns all operations besides."""
         if not self._library:
             return scene.run(self._folder), []
         log = os.path.join(self._work_dir, "operations")
         files.write_text(log, "")
-
-        def arm() -> None:
-            self._library.faults_log(log.encode())
-            self._library.faults_arm(self._folder.encode(), b"", ctypes.c_long(place), error)
-
-        return scene.run(self._folder, before=arm), faulty_disk.read_log(log)
+        ended = scene.run(self._folder, before=f"""library = ctypes.CDLL({self._library!r})
+library.faults_log({log.encode()})
+library.faults_arm({self._folder.encode()}, b"", ctypes.c_long({place}), {error})""")
+        return ended, faulty_disk.read_log(log)
 
 
-def _result(scene: scenes.Scene, kind: str, what: str, outcome: str, ended: scenes.Ended
+def _result(scene: Scene, kind: str, what: str, outcome: str, ended: Ended
             ) -> Dict[str, Any]:
     return {"scene": scene.name, "kind": kind, "what": what, "outcome": outcome,
             "seconds": round(ended.seconds, 2), "peak": ended.peak,
@@ -217,7 +215,7 @@ def main() -> None:
     if library and os.environ.get("LD_PRELOAD") != library:
         os.execve(sys.executable, [sys.executable, "-m", "benchmarks.fuzz", *sys.argv[1:]],
                   {**os.environ, "LD_PRELOAD": library})
-    campaign = Campaign(work_dir, ctypes.CDLL(library) if library else None)
+    campaign = Campaign(work_dir, library)
     if args.only is not None:
         print(campaign.case(args.only, args.seed))
         return

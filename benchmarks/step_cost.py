@@ -258,10 +258,11 @@ PART = Workload(12, 768, 32, 128, precision="float16")  # the step whose parts a
 FROZEN_LAYERS = (0, 6, 9, 12)
 
 
-def step_costs(workload: Workload, operations: Iterable[tf.Operation]) -> List[Cost]:
+@functools.lru_cache(maxsize=None)
+def step_costs(workload: Workload) -> List[Cost]:
     """The costs of the step's operations on the first card."""
-    return [cost for op, costs in costs_of(operations).items() for cost in costs
-            if workload.cards == 1 or "GPU:0" in op.device.upper()]
+    return [cost for op, costs in costs_of(step_graph.operations_of(workload)).items()
+            for cost in costs if workload.cards == 1 or "GPU:0" in op.device.upper()]
 
 
 def figures(workload: Workload, costs: Sequence[Cost]) -> Dict[str, str]:
@@ -308,18 +309,14 @@ def itemized(costs: Sequence[Cost], key: Callable[[Cost], str]) -> List[Dict[str
 
 def append_tables() -> None:
     """Counts the steps of the pages' tables, and appends these to results.md."""
-    @functools.lru_cache(maxsize=None)
-    def costs_of_step(workload: Workload) -> List[Cost]:
-        return step_costs(workload, step_graph.operations_of(workload))
-
     rows = []
     for model, changes, published in ROWS:
         workload = Workload(*SIZES[model], **changes)
-        rows.append({"step": describe(model, workload), **figures(workload, costs_of_step(workload)),
+        rows.append({"step": describe(model, workload), **figures(workload, step_costs(workload)),
                      "published, examples/s": published})
     report.append(STEPS, rows)
-    report.append(PARTS, itemized(costs_of_step(PART), lambda cost: cost.function))
-    frozen = {count: costs_of_step(PART._replace(precision="float32", freeze_layers=count))
+    report.append(PARTS, itemized(step_costs(PART), lambda cost: cost.function))
+    frozen = {count: step_costs(PART._replace(precision="float32", freeze_layers=count))
               for count in FROZEN_LAYERS}
     seconds = {count: CARDS["V100"].seconds(costs, "float32") for count, costs in frozen.items()}
     kept = ("operations", "TFLOP", "GB")
@@ -354,7 +351,7 @@ def main() -> None:
         workload = Workload(*SIZES[args.model], args.batch_size, args.length, args.task,
                             args.precision, args.transfer, args.xla, args.cards,
                             args.freeze_layers, args.micro_batches)
-        costs = step_costs(workload, step_graph.operations_of(workload))
+        costs = step_costs(workload)
         print(report.table([{"": describe(args.model, workload), **figures(workload, costs)}]))
         for key in ("function", "kind"):
             print("\n" + report.table(itemized(costs, lambda cost: getattr(cost, key))))

@@ -1,27 +1,118 @@
 """The scenes: each toy run of the tests, and the other commands on the files and models of those.
 
-A command that trains has a scene when it has a row in `tests/helpers/toy_runs.py`. To import this
-configures TensorFlow's devices.
+A command that trains has a scene when it has a row in `tests/helpers/toy_runs.py`.
 """
 
+import contextlib
 import glob
 import importlib
 import json
 import os
 import shutil
+import signal
 import sys
+import time
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 from benchmarks import report
-from benchmarks.fuzzing.scenes import Flags, Scene
+from engine.errors import USER_ERROR_STATUS
 
 sys.path[:0] = [os.path.join(report.ROOT, "tests"), os.path.join(report.ROOT, "tests", "helpers")]
 
+import processes  # noqa: E402
 import toy_runs  # noqa: E402
-from commands import run_here  # noqa: E402
+from commands import arguments, run_here  # noqa: E402
 from conftest import WORDS, sentences, write_tiny_model  # noqa: E402
 from rewriting_files import made_up_texts  # noqa: E402
+
+SECONDS, RESIDENT_BYTES = 60.0, 2e9  # that a command may take
+MOST_BYTES = 8 << 30  # of its data: more is refused by the system
+_PROGRAM = """import ctypes, resource, runpy, sys
+sys.path.insert(0, {root!r})
+resource.setrlimit(resource.RLIMIT_DATA, ({most}, {most}))
+sys.modules.pop({module!r}, None)
+{before}
+runpy.run_module({module!r}, run_name="__main__", alter_sys=True)"""
+Flags = Dict[str, Any]
+
+
+class Ended(NamedTuple):
+    """How a command has ended."""
+    status: int  # negative after a signal
+    said: str
+    seconds: float
+    peak: float  # bytes
+
+    def wrong(self) -> str:
+        """What no command may do, whatever its files hold; "" if it has done none of it."""
+        if self.seconds > SECONDS or self.peak > RESIDENT_BYTES:
+            return f"{self.seconds:.0f} s, {self.peak / 1e9:.1f} GB"
+        if "Traceback" in self.said or self.status not in (0, USER_ERROR_STATUS):
+            return f"status {self.status}, a traceback or a crash"
+        lines = self.said.splitlines()
+        errors = [line for line in lines if line.startswith("error: ")]
+        return "not one line at the end" if self.status and errors != lines[-1:] else ""
+
+
+class Scene(NamedTuple):
+    """A command that succeeds in a few seconds, if its files are not damaged.
+
+    They are those of a folder, which stands in flags as {}.
+    """
+    name: str
+    module: str
+    flags: Flags
+    folder: str  # from which it is copied
+    files: Tuple[str, ...]  # those to damage: paths in the folder, or beginnings of them
+    # Beginnings of the names of files with checksums, or that are made again: if one is damaged and
+    # the command succeeds, the results are as without the damage.
+    checked: Tuple[str, ...] = ()
+    results: Tuple[str, ...] = ()
+
+    def arguments(self, folder: str) -> List[str]:
+        """The command's arguments, for files in a folder."""
+        return [argument.replace("{}", folder) for argument in arguments(self.flags)]
+
+    def copy_to(self, folder: str) -> str:
+        """Replaces the folder by a copy of the files that the flags name; returns its path."""
+        shutil.rmtree(folder, ignore_errors=True)
+        os.makedirs(folder)
+        for name in {str(value).split("/")[1] for value in self.flags.values()
+                     if str(value).startswith("{}/")}:
+            path, copy = os.path.join(self.folder, name), os.path.join(folder, name)
+            if os.path.isdir(path):
+                shutil.copytree(path, copy)
+            elif os.path.exists(path):
+                shutil.copy(path, copy)
+        return folder
+
+    def run(self, folder: str, changed: Sequence[str] = (), *, before: str = "",
+            signals: Sequence[Tuple[float, int]] = ()) -> Ended:
+        """Runs the command in a folder, and kills it if it takes too long.
+
+        Args:
+            changed: arguments in place of the scene's own.
+            before: code that its process runs before it.
+            signals: after how many seconds it gets which, in order.
+        """
+        program = _PROGRAM.format(
+            root=report.ROOT, most=MOST_BYTES, module=self.module, before=before)
+        log, start = os.path.join(os.path.dirname(folder), "log"), time.time()
+        with open(log, "w") as file:
+            process = processes.start(["-c", program, *(changed or self.arguments(folder))],
+                                      cwd=folder, stdout=file, stderr=file)
+        coming, ended = [*signals, (SECONDS, signal.SIGKILL)], 0
+        while not ended:
+            time.sleep(0.01)
+            ended, status, usage = os.wait4(process.pid, os.WNOHANG)
+            if not ended and coming and time.time() - start > coming[0][0]:
+                os.kill(process.pid, coming.pop(0)[1])
+        process.returncode = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+        with open(log, encoding="utf-8", errors="replace") as file:
+            said = file.read()
+        return Ended(process.returncode, said, time.time() - start, usage.ru_maxrss * 1024.0)
+
 
 _CLASSIFIER, _MASKED_LM, _RANKER = _OWN = "run_classifier", "pretraining.run", "rewriting.run"
 # Of a folder with a model: beginnings of the names of what describes and holds it.
@@ -53,28 +144,28 @@ _OTHERS: Dict[str, Tuple[str, Flags]] = {
 
 
 def make(folder: str) -> List[Scene]:
-    """Makes the scenes and their files, in a folder below this one."""
-    base, half = Path(folder, "whole"), Path(folder, "half")
+    """Makes the scenes and their files in a folder, whatever was there."""
+    shutil.rmtree(folder, ignore_errors=True)
+    base, half = (Path(os.path.realpath(folder), name) for name in ("whole", "half"))
     (base / "model").mkdir(parents=True)
     for name, lines in _files().items():
         (base / name).write_text("".join(
             f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines))
     runs = _trainings(base)
-    for name in os.listdir(str(base / _CLASSIFIER)):
-        if name.startswith(("eval_results", "predict", "test_results", "report")):
-            (base / _CLASSIFIER / name).unlink()
+    for path in [path for name in ("eval_results", "predict", "test_results", "report")
+                 for path in (base / _CLASSIFIER).glob(f"{name}*")]:
+        path.unlink()
     shutil.copytree(str(base), str(half))
-    for path in glob.glob(f"{half / _CLASSIFIER}/model.ckpt-8*"):
-        os.remove(path)
+    for path in list((half / _CLASSIFIER).glob("model.ckpt-8*")):
+        path.unlink()
     _run("encoder.convert", dict(from_tensorflow=f"{{}}/{_CLASSIFIER}", output_dir="{}/hf"), base)
 
     def scene(name: str, module: str, flags: Flags, of: Path = base, **more: Any) -> Scene:
         return Scene(name, module, flags, str(of), **{"files": _files_of(flags, base), **more})
 
-    resumed = runs[_CLASSIFIER]
-    evaluated = dict(resumed, do_train=False)
-    own = {name: value for name, value in resumed.items() if name != "data_dir"}
-    own.update(_NEW, task_name="file", do_predict=False, train_file="{}/train.jsonl", dev_file="{}/dev.csv")
+    resumed, evaluated = runs[_CLASSIFIER], dict(runs[_CLASSIFIER], do_train=False)
+    own = dict(resumed, **_NEW, task_name="file", data_dir=None, do_predict=False,
+               train_file="{}/train.jsonl", dev_file="{}/dev.csv")
     tagged = dict(runs["tagging.run --crf"], **_NEW, do_predict=False, train_file="{}/tags.jsonl")
     of_run = dict(checked=("store/", *_below(_CLASSIFIER, "model.ckpt-", "checkpoint")),
                   results=_below(_CLASSIFIER, *_RESULTS))
@@ -125,8 +216,9 @@ def _trainings(base: Path) -> Dict[str, Flags]:
 
 
 def _run(module: str, flags: Flags, base: Path) -> None:
-    run_here({name: str(value).replace("{}", str(base)) for name, value in flags.items()},
-             importlib.import_module(module))
+    with contextlib.redirect_stdout(sys.stderr):
+        run_here({name: str(value).replace("{}", str(base)) for name, value in flags.items()},
+                 importlib.import_module(module))
 
 
 def _files_of(flags: Flags, base: Path) -> Tuple[str, ...]:
