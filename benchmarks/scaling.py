@@ -142,10 +142,6 @@ def results_table(networks: List[Network], counts: List[int]) -> str:
         for setting in SETTINGS for network in networks])
 
 
-def main() -> None:
+if __name__ == "__main__":
     report.parser_of(__doc__).parse_args()
     print(results_table([None], [1, 2, 4, 8]), results_table(NETWORKS, [16, 32, 64]), sep="\n\n")
-
-
-if __name__ == "__main__":
-    main()
