@@ -1,22 +1,9 @@
 """Faults of the disk: the library of faulty_disk.c and its log."""
 
 import os
-import re
 import shutil
 import subprocess
-from typing import List, NamedTuple, Optional
-
-from engine.disk import scratch
-
-# Names of what nobody needs when a command has ended.
-TEMPORARY = re.compile(re.escape(scratch.PREFIX))
-
-
-class Operation(NamedTuple):
-    """A line of the log."""
-    kind: str  # open, create, write, sync, rename or remove
-    path: str
-    other: str  # the new path of a rename
+from typing import List, Optional, Sequence
 
 
 def library(folder: str) -> Optional[str]:
@@ -30,7 +17,10 @@ def library(folder: str) -> Optional[str]:
     return path
 
 
-def read_log(path: str) -> List[Operation]:
-    """The operations on a disk, in their order."""
+def read_log(path: str) -> List[Sequence[str]]:
+    """The operations on a disk, in their order: each with its kind, its path and that of a rename.
+
+    Kinds: open, create, write, sync, rename and remove.
+    """
     with open(path) as file:
-        return [Operation(*line.rstrip("\n").split("\t")) for line in file]
+        return [line.rstrip("\n").split("\t") for line in file]

@@ -171,8 +171,9 @@ def slots_and_phrases(texts: str, pool_file: str, trained: str):
     ours = rewriter.Rewriter(model.encoding, phrases, num_candidates=50, top_k=5)
     lines = list(itertools.islice(rewriting_texts.read_texts(texts, "--texts"), NUM_TEXTS))
     slots, tried = ours.candidates(lines)
-    return model, ours, lines, [(slots[slot][1].before, phrases.phrases([phrase])[0], slots[slot][1].after)
-                                for slot, phrase in zip(tried.slots, tried.phrases)]
+    around = [slots[slot][1] for slot in tried.slots]
+    return model, ours, lines, [(texts.before, phrases.phrases([phrase])[0], texts.after)
+                                for texts, phrase in zip(around, tried.phrases)]
 
 
 def rewrite(texts: str, pool_file: str, trained: str) -> float:

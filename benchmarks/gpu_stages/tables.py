@@ -13,7 +13,8 @@ _COLUMNS = {"batch": "batch a card", SPEED: "sequences/s", "step_ms": "step, ms"
 
 def text(results: Results) -> str:
     """All tables, for a file."""
-    right, traces = ([[name, _verdict(result), _facts(result)] for name, result in _of_kind(results, kinds)]
+    right, traces = ([[name, _verdict(result), _facts(result)]
+                      for name, result in _of_kind(results, kinds)]
                      for kinds in ("fine-tuning-mini|right|command", "trace"))
     trainings = [[name, *_speed(result),  # and how often the figure without what the name ends with
                   _ratio(results, name, re.sub(r"-xla$|-\d+-cards$", "", name))]

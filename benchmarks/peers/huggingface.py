@@ -72,8 +72,9 @@ def optimizer_of(model, kind, learning_rate):
     for name, parameter in model.named_parameters():
         (undecayed if any(part in name for part in UNDECAYED) else decayed).append(parameter)
     groups = [{"params": decayed, "weight_decay": 0.01}, {"params": undecayed, "weight_decay": 0.0}]
-    defaults = {"lr": learning_rate, "eps": 1e-6}
-    return GooglesAdam(groups, defaults) if kind == "google" else torch.optim.AdamW(groups, **defaults)
+    if kind == "google":
+        return GooglesAdam(groups, {"lr": learning_rate, "eps": 1e-6})
+    return torch.optim.AdamW(groups, lr=learning_rate, eps=1e-6)
 
 
 def parser_of(description, *paths, batch_size):
@@ -157,7 +158,8 @@ def main():
     parser.add_argument("--max_steps", type=int, default=0,
                         help="for timing: so many steps and no evaluation; 0: all epochs")
     args = parser.parse_args()
-    model, tokenizer = loaded(AutoModelForSequenceClassification, args, num_labels=TASKS[args.task][3])
+    model, tokenizer = loaded(AutoModelForSequenceClassification, args,
+                              num_labels=TASKS[args.task][3])
     texts, labels = read(os.path.join(args.data_dir, "train.tsv"), args.task)
     if args.initial_bias:
         torch.nn.init.constant_(model.classifier.bias, np.mean(labels))

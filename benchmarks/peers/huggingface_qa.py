@@ -74,7 +74,8 @@ def train(model, tokenizer, windows, args):
     def batches():
         for examples in shuffled(windows, args.batch_size):
             starts, ends = map(torch.tensor, zip(*map(target_of, examples)))
-            yield {**batch_of(tokenizer, examples), "start_positions": starts, "end_positions": ends}
+            yield {**batch_of(tokenizer, examples),
+                   "start_positions": starts, "end_positions": ends}
 
     return train_on(batches(), model, args.num_steps, args)
 

@@ -12,11 +12,12 @@ import pytest
 
 import processes
 from commands import arguments, run_command, start_command
-from benchmarks.faulty_disk import TEMPORARY, library, read_log
+from benchmarks.faulty_disk import library, read_log
 from conftest import ROOT, on_tensorflow_1, on_tensorflow_2, write_cola
+from engine.disk import scratch
 
 # Of what is not put in place: these, and what is written as it grows.
-NOT_PUT = re.compile(TEMPORARY.pattern + r"|tfevents|\.part$|\.lock$")
+NOT_PUT = re.compile(re.escape(scratch.PREFIX) + r"|tfevents|\.part$|\.lock$")
 
 
 def lost_by_a_power_cut(operations):
