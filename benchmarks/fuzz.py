@@ -159,7 +159,8 @@ class Campaign:
         return f"{differing[0]} differs" if differing else ""
 
     def _left(self) -> str:
-        return next((f"left {name}" for name in _contents(self._folder) if scratch.PREFIX in name), "")
+        left = [name for name in _contents(self._folder) if scratch.PREFIX in name]
+        return f"left {left[0]}" if left else ""
 
     def _run_on_faulty_disk(self, scene: Scene, place: int, error: int
                             ) -> Tuple[Ended, List[Sequence[str]]]:

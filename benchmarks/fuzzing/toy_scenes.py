@@ -146,7 +146,7 @@ def make(folder: str) -> List[Scene]:
     for name, lines in _files().items():
         (base / name).write_text("".join(
             f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines))
-    with contextlib.redirect_stdout(sys.stderr):
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
         runs = _trainings(base)
     for pattern in ("eval_results*", "predict*", "test_results*", "report*"):
         for path in list((base / _CLASSIFIER).glob(pattern)):  # commands shall write them again
