@@ -34,7 +34,7 @@ fingerprint() {
   { printf '%s\n' "$@" && stat -L -c '%n %s %Y' "$1"/* "$2"/*; } | cksum | cut -d ' ' -f 1
 }
 
-# find_model: sets $model, a model folder, $vocab_file, its vocabulary, and $lower_case: true, false.
+# find_model: sets $model, a model folder, $vocab_file, and $lower_case: true or false.
 find_model() {
   if [[ -z ${MODEL:-} ]]; then
     model=$work/small-encoder

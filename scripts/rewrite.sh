@@ -67,7 +67,8 @@ report() {
   "$python" -c "import json, sys
 rows = map(json.loads, open(sys.argv[1], encoding='utf-8'))
 texts = dict.fromkeys(row['before'] + row['clause'] + row['after'] for row in rows)
-print(*[text for text in texts if len(text.splitlines()) == 1 and '\t' not in text][:10], sep='\n')" \
+print(*[text for text in texts if len(text.splitlines()) == 1 and '\t' not in text][:10], sep='\n')
+" \
     "$work/slots/test.jsonl" >"$work/ten.txt"
   "$python" -m rewriting.rewrite --output_dir="$work/scorer" --input_file="$work/ten.txt" \
     --pool_file="${POOL:-$work/slots/pool.txt}" --top_k=1 --output_file="$work/ten.tsv" \
