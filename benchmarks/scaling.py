@@ -117,7 +117,7 @@ def step_seconds(setting: Setting, cards: int, inside: Link, network: Network = 
         return alone
     sizes = bucket_values(setting.shape)
     parameters = sum(sizes) + setting.shape.vocab_size * setting.shape.hidden
-    update = UPDATE_BYTES * parameters / CARD.rates(setting.precision).memory
+    update = UPDATE_BYTES * parameters / (step_cost.MEMORY_SHARE * CARD.memory)
     link_is_free = 0.0
     for number, size in enumerate(sizes, 1):
         ready = (alone - update) * (1 / 3 + 2 / 3 * number / len(sizes))
