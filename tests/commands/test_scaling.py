@@ -24,8 +24,7 @@ def test_eight_cards_over_pcie_communicate_as_long_as_was_worked_out_by_hand():
 
 def test_the_graph_computes_and_moves_what_the_formulas_say():
     workload = step_graph.Workload(TINY.layers, TINY.hidden, EXAMPLES, LENGTH)
-    flops = sum(cost.flops for cost in step_cost.step_costs(
-        workload, step_graph.operations_of(workload)))
+    flops = sum(cost.flops for cost in step_cost.step_costs(workload))
     d = TINY.hidden
     around = 3 * (2 * d * d + 2 * d * 2) + 2 * (2 * LENGTH * 2 * d)  # pooler and head; token types
     # The gradient of a normalization takes its means as products, of D values each.

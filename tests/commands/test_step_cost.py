@@ -23,7 +23,7 @@ def toy_layer(weights, settings, x):
 @functools.lru_cache(maxsize=None)
 def costs(layers=12, **workload):
     workload = Workload(layers, 768, 32, 128, **workload)
-    return step_cost.step_costs(workload, step_graph.operations_of(workload))
+    return step_cost.step_costs(workload)
 
 
 def gigabytes(of):
