@@ -172,7 +172,7 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
     config = _config_from_tensorflow(bert_config, config_path)
     description = model.description() or {}
     labels = (label_types.of_description(description, f"--from_tensorflow={source}")
-              if task_json.is_classifiers(description) else None)
+              if task_json.is_classifier(description) else None)
     matched = variables.match(weights.shapes, bert_config, "tensorflow", weights.path,
                               labels and labels.num_outputs)
     vocab_file = vocab_file or model.file(vocabulary.FILE)
