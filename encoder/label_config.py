@@ -13,6 +13,7 @@ from engine.disk import files
 from engine.errors import UserError
 
 FILE = "task.json"
+LABELS = "labels.json"  # of an export whose description has none, in the order of the outputs
 
 # Kind of the labels → Hugging Face's name of it.
 _PROBLEMS = {"classes": "single_label_classification",

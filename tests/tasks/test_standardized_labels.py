@@ -220,7 +220,11 @@ def test_an_onnx_file_has_the_unit_of_the_labels(priced, tmp_path):
     run_here(dict(from_tensorflow=priced / "export", to_onnx=tmp_path / "model.onnx"), convert)
     session = onnxruntime.InferenceSession(
         str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
-    found, = session.run(["value"], model_folder_features(model_folder.load(str(priced))))
+    features = model_folder_features(model_folder.load(str(priced)))
+    found, = session.run(["value"], {
+        "input_ids": features["input_ids"].astype(np.int64),
+        "attention_mask": features["input_mask"].astype(np.int64),
+        "token_type_ids": features["segment_ids"].astype(np.int64)})
     np.testing.assert_allclose(found, numbers_in(priced), rtol=1e-5)
 
 
