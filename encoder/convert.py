@@ -15,6 +15,7 @@ known. No pickle is ever loaded. float32 weights are copied bit by bit.
 --to_onnx writes what an export computes as one file for other programs, such as onnxruntime.
 """
 
+import json
 import os
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -353,7 +354,16 @@ def _write_onnx(values: flags.FlagValues) -> None:
                         "--to_onnx needs one: the command that trained the model writes it with --do_export")
     checkpoints.open_checkpoint(source, "--from_tensorflow")  # TensorFlow's own reader checks too little
     files.check_output(values.to_onnx, "--to_onnx", [])
-    onnx_file.write(values.to_onnx, source)
+    onnx_file.write(values.to_onnx, source, _metadata(model_files.folder_of(source)))
+
+
+def _metadata(folder: str) -> Dict[str, str]:
+    """The description of the model in a folder, with its casing and labels, each entry as JSON."""
+    facts = task_json.read(folder) or {"do_lower_case": vocabulary.recorded_casing(folder)}
+    labels = os.path.join(folder, task_json.LABELS)
+    if os.path.exists(labels):
+        facts["labels"] = files.read_json(labels, "the labels")
+    return {name: json.dumps(value, ensure_ascii=False) for name, value in facts.items()}
 
 
 if __name__ == "__main__":
