@@ -72,11 +72,11 @@ def per_category(slots: SlotSet, logits: np.ndarray) -> List[Dict[str, Any]]:
     for category in names if any(names) else ():
         chosen = categories == category
         pairs = np.repeat(chosen, slots.num_phrases)
-        found = rank(slots.num_phrases[chosen], slots.num_fitting[chosen], odds[pairs])
+        ranking = rank(slots.num_phrases[chosen], slots.num_fitting[chosen], odds[pairs])
         rows.append({"category": category, "num_slots": int(slots.is_ranked[chosen].sum()),
                      "num_pairs": int(pairs.sum()), "eval_accuracy": float(is_right[pairs].mean()),
                      **{metric: None if math.isnan(value) else value
-                        for metric, value in found.items()}})
+                        for metric, value in ranking.items()}})
     return rows
 
 
@@ -130,15 +130,15 @@ def page(measured: Measured) -> Dict[str, Any]:
 
 def _misses(shown: Shown, worst: Sequence[int]) -> List[Dict[str, List[Part]]]:
     """The slots of these numbers. They are read again: the store has only token ids."""
-    pairs, found = shown.slots.pairs, {}
+    pairs, misses = shown.slots.pairs, {}
     wanted, num_phrases = {pairs.slots[shown.slots.starts[slot]]: slot for slot in worst}, 0
     for row, example in enumerate(read_slots(shown.slots.path)):
         if row in wanted:
             of_slot = np.flatnonzero(pairs.slots == row)
             phrases = [example.phrases[number - num_phrases] for number in pairs.phrases[of_slot]]
-            found[wanted[row]] = _miss(example, phrases, shown.scores[of_slot])
+            misses[wanted[row]] = _miss(example, phrases, shown.scores[of_slot])
         num_phrases += len(example.phrases)
-    return [found[slot] for slot in worst]
+    return [misses[slot] for slot in worst]
 
 
 def _miss(slot: SlotExample, phrases: Sequence[str],

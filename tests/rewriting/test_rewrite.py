@@ -68,7 +68,7 @@ def probabilities_of(model, trained, tried):
     ids = encoding.tokenizer.encode_batch([phrase for _, phrase in tried])
     features = pairs.Pairs(
         store.Records.of_chunk(contexts), store.Records.of_chunk({"ids": ids}), numbers, numbers,
-        encoding.tokenizer, 32).features(numbers, 32)
+        encoding).features(numbers, 32)
     with tf.Graph().as_default(), plain_session() as session:
         logits = classifier.forward_of(model.config(), 2)(
             {name: tf.constant(value) for name, value in features.items()}, INFERENCE)
