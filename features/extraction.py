@@ -1,23 +1,28 @@
-"""Extracts the features of the texts of a file."""
+"""Extracts the features of the texts of a file: the states of some layers of an encoder."""
 
-from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
+import functools
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
+import tensorflow.compat.v1 as tf
 from absl import flags
 
 import modeling
-from encoder.encoding import Encoding
+from encoder import bert
+from encoder.encoding import Encoding, encode_texts_and_pairs
 from engine.checkpoints.checkpoints import Checkpoint
 from engine.cli.shards import Shard
-from engine.data import parts
+from engine.data import parts, store, text_files
+from engine.data.batches import Source, token_features
 from engine.data.odd_rows import OddRows
-from engine.disk.provenance import Source
+from engine.disk import provenance
 from engine.disk.resumable_file import array_header
-from features import formats, model
-from features.texts import Texts, read_texts
+from engine.model import Forward, Mode, Outputs
+from features import formats
 from runs import stream
 from runs.capability import Encoded
 
+_BETWEEN = " ||| "  # two texts of a line, as in Google's code
 _CHUNK_TEXTS = 4096  # at a time, or fewer:
 _CHUNK_VALUES = 2**23  # 32 MB, and 80 MB of JSON
 
@@ -34,7 +39,7 @@ class Extraction(stream.Stream):
 
     def __init__(self, config: modeling.BertConfig, encoding: Encoding, checkpoint: Checkpoint,
                  layers: List[int], pooling: Optional[str], values: flags.FlagValues):
-        super().__init__(model.forward_of(config, layers, pooling), checkpoint, values)
+        super().__init__(forward_of(config, layers, pooling), checkpoint, values)
         self._config, self._encoding = config, encoding
         self._layers, self._pooling = layers, pooling
         self._is_array = formats.is_array(values.output_file)
@@ -53,15 +58,20 @@ class Extraction(stream.Stream):
 
     def encode(self, rows: List[Optional[Tuple[str, str]]]) -> Encoded:
         """A record for each text."""
-        texts = Texts.of(rows, self._encoding)
-        return Encoded(texts.source(), lambda predictions: self._decode(texts, predictions["states"]))
+        records, source = tokenize(rows, self._encoding)
 
-    def _decode(self, texts: Texts, states: np.ndarray) -> Iterator[Union[bytes, Dict[str, Any]]]:
-        if self._is_array:
-            return map(np.ndarray.tobytes, states)
-        if self._pooling:
-            return formats.vectors(states)
-        return formats.tokens(map(texts.tokens, range(len(states))), states, self._layers)
+        def decode(predictions: Dict[str, np.ndarray]) -> Iterator[Union[bytes, Dict[str, Any]]]:
+            states = predictions["states"]
+            if self._is_array:
+                return map(np.ndarray.tobytes, states)
+            if self._pooling:
+                return formats.vectors(states)
+            tokens = (self._encoding.tokenizer.convert_ids_to_tokens(
+                records.values("input_ids", np.array([number]))[0].tolist())
+                for number in range(len(rows)))
+            return formats.tokens(tokens, states, self._layers)
+
+        return Encoded(source, decode)
 
     def model_facts(self) -> Dict[str, Any]:
         """The encoder, and what is taken from it."""
@@ -71,11 +81,51 @@ class Extraction(stream.Stream):
             "--max_seq_length": self._encoding.max_seq_length,
             "model config": self._config.to_dict(),
             # The index holds a checksum of every tensor.
-            "checkpoint": Source(f"{self.checkpoint.path}.index"),
+            "checkpoint": provenance.Source(f"{self.checkpoint.path}.index"),
             "--layers": self._layers, "--pooling": self._pooling}
 
     def facts(self, values: flags.FlagValues, shard: Optional[Shard]) -> Dict[str, Any]:
         """Also of a whole file, which is resumed."""
         path = shard.part_of(values.input_file) if shard else values.input_file
-        return {"--input_file": Source(path, parts.LINES), "--precision": values.precision,
-                **self.model_facts()}
+        return {"--input_file": provenance.Source(path, parts.LINES),
+                "--precision": values.precision, **self.model_facts()}
+
+
+def read_texts(path: text_files.Path, odd: OddRows) -> Iterator[Optional[Tuple[str, str]]]:
+    """The text of each line and its second text, "" if it has none.
+
+    Args:
+        odd: see `text_files.lines`.
+    """
+    for _, line in text_files.lines(path, odd=odd):
+        text_a, between, text_b = (line or "").strip().rpartition(_BETWEEN)
+        yield None if line is None else (text_a, text_b) if between else (text_b, "")
+
+
+def tokenize(rows: List[Optional[Tuple[str, str]]], encoding: Encoding
+             ) -> Tuple[store.Records, Source]:
+    """Texts and their second texts, tokenized, and their batches; None is an empty text."""
+    texts, seconds = zip(*(row or ("", "") for row in rows))
+    records = store.Records.of_chunk(encode_texts_and_pairs(list(texts), list(seconds), encoding))
+    return records, Source(records.lengths("input_ids"),
+                           functools.partial(token_features, records), encoding.max_seq_length)
+
+
+def forward_of(config: modeling.BertConfig, layers: Sequence[int],
+               pooling: Optional[str]) -> Forward:
+    """A model without a loss, whose prediction is "states".
+
+    Its features are input_ids, input_mask and segment_ids, int32 [b, t].
+
+    Args:
+        layers: indices of layers, from 0, or from -1 backwards; their states are concatenated.
+        pooling: one of `bert.POOLINGS`, for states [b, layers x D]; None for all tokens' states,
+            [b, t, layers x D].
+    """
+    def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
+        of_layers = bert.build(config, features, mode).get_all_encoder_layers()
+        states = tf.concat([tf.cast(of_layers[layer], tf.float32) for layer in layers], axis=-1)
+        if pooling:
+            states = bert.pooled(states, features["input_mask"], pooling)
+        return Outputs(loss=None, predictions={"states": states})
+    return forward

@@ -5,7 +5,7 @@ A plain text is a pair: a question, and the context that the answer is in.
 
 import dataclasses
 import os
-from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, get_type_hints
+from typing import Any, Dict, List, Mapping, Sequence, Tuple, get_type_hints
 
 import tensorflow.compat.v1 as tf
 from absl import flags
@@ -18,8 +18,8 @@ from engine.disk import files
 from engine.errors import UserError
 from engine.model import Forward, Mode
 from modeling import BertConfig
-from reading import answers, data, evaluation, model, report
-from reading.answers import Answers, AnswerSettings
+from reading import data, evaluation, model, report
+from reading.answers import NONE_POSSIBLE, Answers, AnswerSettings, find_all
 from reading.data import QuestionSet, WindowSettings
 from runs import kinds, model_card
 from runs.capability import (
@@ -28,20 +28,20 @@ from runs.rows import Example
 from runs.squad_files import Paragraph, Question
 
 
-class Reading(NamedTuple):
-    """How contexts are read and answers chosen."""
-    windows: WindowSettings
-    answers: AnswerSettings
-
-
 class AnswerFinder(Capability):
-    """A model that finds the answer to a question in a text."""
+    """A model that finds the answer to a question in a text.
+
+    Attributes:
+        windows: how contexts are read.
+        answers: how answers are chosen.
+    """
     verb, unit, loss = "Answering", "windows", None
     prediction_files = evaluation.PREDICTION_FILES
 
-    def __init__(self, reading: Reading, config: BertConfig, encoding: Encoding):
+    def __init__(self, windows: WindowSettings, answers: AnswerSettings, config: BertConfig,
+                 encoding: Encoding):
         super().__init__(config, encoding)
-        self.reading = reading
+        self.windows, self.answers = windows, answers
 
     @classmethod
     def open(cls, trained: ModelFiles) -> "AnswerFinder":
@@ -49,17 +49,16 @@ class AnswerFinder(Capability):
         model.require_head(trained.checkpoint, trained.flag)
         config, description = trained.config(), trained.description()
         if not description:
-            return cls(Reading(WindowSettings(), AnswerSettings()), config,
+            return cls(WindowSettings(), AnswerSettings(), config,
                        trained.encoding(config.max_position_embeddings))
-        found = cls(described(trained.folder), config,
-                    trained.encoding(description["max_seq_length"]))
-        found.check()
-        return found
+        finder = cls(*saved_settings(trained.folder), config,
+                     trained.encoding(description["max_seq_length"]))
+        finder.check()
+        return finder
 
     def check(self) -> None:
-        """Raises a UserError if a window has no room for a context, or the model too few positions."""
         length, positions = self.encoding.max_seq_length, self.config.max_position_embeddings
-        query_length = self.reading.windows.max_query_length
+        query_length = self.windows.max_query_length
         if length <= query_length + data.NUM_SPECIAL:
             raise UserError(f"--max_seq_length={length} leaves no room for a context beside a "
                             f"question of --max_query_length={query_length} tokens and "
@@ -69,28 +68,30 @@ class AnswerFinder(Capability):
                             f"{positions} positions")
 
     def facts(self) -> Dict[str, Any]:
-        """The encoder."""
         return {"task": "reading comprehension", **self.encoder_facts()}
 
     def metrics(self) -> Sequence[str]:
-        """SQuAD's."""
         return (("f1", "exact", "best_f1", "best_exact")
-                if self.reading.windows.version_2_with_negative else ("f1", "exact_match"))
+                if self.windows.version_2_with_negative else ("f1", "exact_match"))
 
     def require(self, checkpoint: Checkpoint, flag: str) -> None:
-        """The layer of starts and ends."""
         model.require_head(checkpoint, flag)
 
     def load(self, job: Job, values: flags.FlagValues, training: Any = None) -> Sets:
-        """See `Capability`; there are no students."""
+
         def load(path: str, is_training: bool) -> QuestionSet:
-            return data.load(path, self.encoding, self.reading.windows, job.settings.store_dir,
+            return data.load(path, self.encoding, self.windows, job.settings.store_dir,
                              is_training=is_training,
                              dynamic_padding=job.settings.training.dynamic_padding)
 
         train = held_out = None
         if values.do_train:
-            train = self._training(load(values.train_file, True))
+            questions = load(values.train_file, True)
+            train = Training(
+                len(questions), questions.content_hash, self.forward(), questions.training_source,
+                facts={f"--{name}": value
+                       for name, value in dataclasses.asdict(self.windows).items()},
+                baseline=questions.baseline())
         if values.do_predict or values.do_eval:
             held_out = load(values.predict_file, False)
         if values.do_eval and not held_out.is_labelled:
@@ -99,40 +100,29 @@ class AnswerFinder(Capability):
         return Sets(train, {"": held_out} if values.do_eval else {},
                     {"": held_out} if values.do_predict else {})
 
-    def _training(self, questions: QuestionSet) -> Training:
-        windows = dataclasses.asdict(self.reading.windows)
-        return Training(
-            len(questions), questions.content_hash, self.forward(), questions.training_source,
-            facts={f"--{name}": value for name, value in windows.items()},
-            baseline=questions.baseline())
-
     def forward(self, *_: Any) -> Forward:
-        """See `reading.model`."""
         return model.forward_of(self.config)
 
     def measure(self, job: Job, held_out: QuestionSet, predict: Predict) -> Measured:
-        """See `evaluation`."""
-        return evaluation.measure(job, held_out, predict)
+        return evaluation.measure(held_out, predict, self.answers)
 
     def write(self, job: Job, test: QuestionSet, suffix: str, predict: Predict) -> Measured:
-        """See `evaluation`."""
-        return evaluation.write(job, test, predict)
+        answers: Dict[str, Answers] = {}
+        measured = evaluation.measure(test, predict, self.answers, answers)
+        evaluation.write_answers(job.settings.output_dir, answers)
+        return measured
 
     def page(self, job: Job, measured: Measured) -> Dict[str, Any]:
-        """See `reading.report`."""
         return report.page(measured)
 
     def describe(self) -> Dict[str, Any]:
-        """How contexts are read and answers chosen."""
-        return {"kind": kinds.ANSWERS, **dataclasses.asdict(self.reading.windows),
-                **dataclasses.asdict(self.reading.answers)}
+        return {"kind": kinds.ANSWERS, **dataclasses.asdict(self.windows),
+                **dataclasses.asdict(self.answers)}
 
     def outputs(self, inputs: Dict[str, tf.Tensor], mode: Mode) -> Dict[str, tf.Tensor]:
-        """The logits of starts and ends."""
         return model.logits_of(self.config, inputs, mode)
 
     def card(self) -> Card:
-        """See `Capability`."""
         return Card(
             "It finds the answer to a question in a text", (),
             f"""\
@@ -148,33 +138,34 @@ have none, that of `[CLS]` is the score of having none""",
 
     def reader(self) -> Reader:
         """Of a pair of texts, the first is the question, the second the context."""
-        windows, settings = self.reading
 
         def encode(examples: List[Example]) -> Encoded:
             paragraphs = [Paragraph(example.text_b, [Question("", example.text_a, None)])
                           for example in examples]
-            questions = data.encode(paragraphs, self.encoding, windows)
+            questions = data.encode(paragraphs, self.encoding, self.windows)
             every = slice(0, len(questions.records))
             return Encoded(questions.source(every), lambda logits: (
-                result(found) for _, found in answers.find_all(questions, every, logits, settings)))
+                result(each) for _, each in find_all(questions, every, logits, self.answers)))
 
-        odds = ["null_odds"] if windows.version_2_with_negative else []
+        odds = ["null_odds"] if self.windows.version_2_with_negative else []
         return Reader(self.forward(), encode, True, ["answer", "probability", *odds])
 
 
-def described(folder: str, given: Mapping[str, Any] = {}) -> Reading:
+def saved_settings(folder: str, given: Mapping[str, Any] = {}
+                   ) -> Tuple[WindowSettings, AnswerSettings]:
     """The settings that a trained model's description has, except those given."""
     types = {**get_type_hints(WindowSettings), **get_type_hints(AnswerSettings)}
     path = os.path.join(folder, label_config.FILE)
     record = {**files.read_record(path, "the model's description", types), **given}
-    return Reading(*(cls(**{field.name: record[field.name] for field in dataclasses.fields(cls)})
-                     for cls in (WindowSettings, AnswerSettings)))
+    windows, answers = (cls(**{field.name: record[field.name] for field in dataclasses.fields(cls)})
+                        for cls in (WindowSettings, AnswerSettings))
+    return windows, answers
 
 
-def result(found: Answers) -> Result:
-    """The answer to a question, as a line of predictions."""
-    probability = 0.0 if found.candidates[0] is answers.NONE_POSSIBLE else found.chosen()[1]
-    numbers = {"probability": probability, "null_odds": found.null_odds}
+def result(answers: Answers) -> Result:
+    """What is predicted for a question, as a line of predictions."""
+    probability = 0.0 if answers.candidates[0] is NONE_POSSIBLE else answers.chosen()[1]
+    numbers = {"probability": probability, "null_odds": answers.null_odds}
     shown = {name: f"{value:.9g}" for name, value in numbers.items() if value is not None}
-    return Result([found.text, *shown.values()],
-                  {"answer": found.text, **{name: float(number) for name, number in shown.items()}})
+    return Result([answers.text, *shown.values()], {
+        "answer": answers.text, **{name: float(number) for name, number in shown.items()}})

@@ -42,8 +42,8 @@ class WindowSettings:
         False, "Some questions have no answer in their context, as in SQuAD 2.0.")
 
 
-class Asked(NamedTuple):
-    """A question, tokenized, and what is needed to write its answers."""
+class TokenizedQuestion(NamedTuple):
+    """A question, and what is needed to write its answers."""
     id: str
     context: str
     answers: Sequence[str]  # the right ones, if the file has them
@@ -115,7 +115,7 @@ class QuestionSet:
         """Batches of the windows of some questions, which follow each other."""
         return self._source.part(*self.first_window[[questions.start, questions.stop]].tolist())
 
-    def question(self, number: int) -> Asked:
+    def question(self, number: int) -> TokenizedQuestion:
         """A question to be answered."""
         records, this = self.records, slice(number, number + 1)
         identity, context, answers = (text_columns.from_chunk(records.values(name, this))[0]
@@ -123,8 +123,9 @@ class QuestionSet:
         (token_words, _), (lengths, _), (ids, _) = (
             records.values(name, this) for name in ("token_words", "window_lengths", "input_ids"))
         query_length = int(records.scalars("query_length")[number])
-        return Asked(identity, context, json.loads(answers), token_words, _split(ids, lengths),
-                     query_length, _spans(len(token_words), query_length, self.encoding, self.settings))
+        return TokenizedQuestion(
+            identity, context, json.loads(answers), token_words, _split(ids, lengths), query_length,
+            _spans(len(token_words), query_length, self.encoding, self.settings))
 
     def parts(self, num_windows: int) -> Iterator[slice]:
         """All questions in parts that have about so many windows, or one question."""
@@ -242,8 +243,12 @@ class _Preparation(NamedTuple):
                        **{name: text_columns.to_value(text) for name, text in texts.items()}}
                 continue
             span = self._answer_span(question, paragraph.context, context)
-            if span:
-                yield {**row, **_positions(*span, spans, len(query) + 2)}
+            if span:  # at [CLS] in windows that do not have it as a whole
+                first, last = span
+                is_there = (first >= spans.starts) & (last < spans.starts + spans.lengths)
+                shift = len(query) + 2 - spans.starts
+                yield {**row, "starts": np.where(is_there, first + shift, 0),
+                       "ends": np.where(is_there, last + shift, 0)}
 
     def _answer_span(self, question: Question, text: str,
                      context: "_Context") -> Optional[Tuple[int, int]]:
@@ -310,15 +315,3 @@ def _span_of(answer: Answer, context: _Context, encoding: Encoding) -> Tuple[int
         if wanted and within[offset:offset + len(wanted)] == wanted:
             return start + offset, start + offset + len(wanted) - 1
     return start, end
-
-
-def _positions(start: int, end: int, spans: windows.Windows, offset: int) -> Dict[str, np.ndarray]:
-    """Where the answer begins and ends in each window; at [CLS] where it is not, as a whole.
-
-    Args:
-        offset: the position of a window's first token of the context.
-    """
-    is_there = (start >= spans.starts) & (end < spans.starts + spans.lengths)
-    shift = offset - spans.starts
-    return {"starts": np.where(is_there, start + shift, 0),
-            "ends": np.where(is_there, end + shift, 0)}

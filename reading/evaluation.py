@@ -10,12 +10,12 @@ from typing import Dict, Mapping, Optional
 
 from engine import log
 from engine.disk import files
-from reading import answers, scores
-from reading.answers import Answers
+from reading import scores
+from reading.answers import Answers, AnswerSettings, find_all
 from reading.data import QuestionSet
 from reading.report import Miss, Shown
 from reading.scores import Answered
-from runs.capability import Job, Measured, Predict
+from runs.capability import Measured, Predict
 
 PREDICTIONS, N_BEST, NULL_ODDS = PREDICTION_FILES = (
     "predictions.json", "nbest_predictions.json", "null_odds.json")
@@ -23,29 +23,29 @@ PREDICTIONS, N_BEST, NULL_ODDS = PREDICTION_FILES = (
 _WINDOWS_AT_A_TIME = 2048
 
 
-def measure(job: Job, questions: QuestionSet, predict: Predict,
-            all_found: Optional[Dict[str, Answers]] = None) -> Measured:
+def measure(questions: QuestionSet, predict: Predict, settings: AnswerSettings,
+            all_answers: Optional[Dict[str, Answers]] = None) -> Measured:
     """The scores of the answers; none if the file does not have the right ones.
 
     Args:
-        all_found: gets the answers to each question, by its id.
+        all_answers: gets the answers to each question, by its id.
     """
-    windows, settings = job.model.reading
-    may_have_none = windows.version_2_with_negative
-    compare, answered, misses = scores.MEASURES[settings.measure][may_have_none], [], []
+    may_have_none = questions.settings.version_2_with_negative
+    compare = scores.MEASURES[settings.measure][may_have_none]
+    answered, misses = [], []
     for part in questions.parts(_WINDOWS_AT_A_TIME):
         logits = predict(questions.source(part))
-        for question, found in answers.find_all(questions, part, logits, settings):
-            if all_found is not None:
-                all_found[question.id] = found
-            agreement = compare(found.text, question.answers)
-            answered.append(Answered(agreement, bool(question.answers), bool(found.text),
-                                     found.null_odds or 0.0, len(question.token_words)))
+        for question, answers in find_all(questions, part, logits, settings):
+            if all_answers is not None:
+                all_answers[question.id] = answers
+            agreement = compare(answers.text, question.answers)
+            answered.append(Answered(agreement, bool(question.answers), bool(answers.text),
+                                     answers.null_odds or 0.0, len(question.token_words)))
             if agreement.f1 < 1:
-                predicted, probability = found.chosen()
+                predicted, probability = answers.chosen()
                 misses.append(Miss(question.id, predicted, probability * (1 - agreement.f1)))
     if not questions.is_labelled:
-        if any(one.has_answer for one in answered):
+        if any(question.has_answer for question in answered):
             log.warn(f"{questions.path}: {questions.records.facts['num_unlabelled']:,} of "
                      f"{len(answered):,} questions lack \"answers\", so there are no scores")
         return Measured({})
@@ -54,20 +54,12 @@ def measure(job: Job, questions: QuestionSet, predict: Predict,
                     shown=Shown(questions.path, misses))
 
 
-def write(job: Job, questions: QuestionSet, predict: Predict) -> Measured:
-    """Writes the answers into the files of the original; returns their scores."""
-    found: Dict[str, Answers] = {}
-    measured = measure(job, questions, predict, found)
-    write_answers(job.settings.output_dir, found)
-    return measured
-
-
-def write_answers(output_dir: str, found: Mapping[str, Answers]) -> None:
+def write_answers(output_dir: str, all_answers: Mapping[str, Answers]) -> None:
     """Writes the answers to each question, by its id, in the layout of the original's files."""
-    contents = {PREDICTIONS: {key: one.text for key, one in found.items()},
-                N_BEST: {key: one.n_best() for key, one in found.items()},
-                NULL_ODDS: {key: one.null_odds for key, one in found.items()
-                            if one.null_odds is not None}}
+    contents = {PREDICTIONS: {key: answers.text for key, answers in all_answers.items()},
+                N_BEST: {key: answers.n_best() for key, answers in all_answers.items()},
+                NULL_ODDS: {key: answers.null_odds for key, answers in all_answers.items()
+                            if answers.null_odds is not None}}
     for name, content in contents.items():
         if content:
             files.write_text(os.path.join(output_dir, name), json.dumps(content, indent=4) + "\n")

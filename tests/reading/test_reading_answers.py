@@ -8,9 +8,9 @@ import pytest
 
 from conftest import SHARED_DATA, googles
 from encoder import windows
-from reading import answers, evaluation, final_text, capability, report
+from reading import answers, evaluation, capability, report
 from reading.answers import AnswerSettings, Candidate
-from reading.data import Asked
+from reading.data import TokenizedQuestion
 from reading_files import features, googles_features, load, write, write_made_up
 from runs.squad_files import Answer, Question
 from tokenization import BasicTokenizer
@@ -27,7 +27,7 @@ LENGTH = 32
     ("[UNK]", "treehouse", None),  # not in the words
     ("x", "x\u200by", None)])  # one has a letter more than the other
 def test_an_answer_is_cut_out_of_its_words(predicted, words, expected):
-    assert final_text.project(predicted, words, BasicTokenizer()) == expected
+    assert answers.project(predicted, words, BasicTokenizer()) == expected
 
 
 def made_up_logits(questions, seed=0):
@@ -117,7 +117,7 @@ def test_the_report_marks_right_and_predicted_answers_in_their_context():
 
 
 def test_a_window_without_room_for_an_answer_has_none():
-    question = Asked("", "", [], np.zeros(0, np.int32), [], 2, windows.over(0, 5, 2))
+    question = TokenizedQuestion("", "", [], np.zeros(0, np.int32), [], 2, windows.over(0, 5, 2))
     settings = AnswerSettings()
     found = answers.find(question, [], [], settings, None, may_have_none=False)
     assert found.text == "" and [entry["text"] for entry in found.n_best()] == [""]
