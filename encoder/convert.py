@@ -121,8 +121,8 @@ def convert_from_checkpoint(source: str, output_dir: str, *, labels: Sequence[st
     config = load_config(bert_config_file or model.file(model_files.CONFIG))
     vocab_file = vocab_file or model.file(vocabulary.FILE)
     tokens = vocabulary.read_tokens(vocab_file, config.vocab_size)
-    found, warnings = vocabulary.read_casing(os.path.dirname(vocab_file), tokens)
-    do_lower_case = found if do_lower_case is None else do_lower_case
+    recorded_casing, warnings = vocabulary.read_casing(os.path.dirname(vocab_file), tokens)
+    do_lower_case = recorded_casing if do_lower_case is None else do_lower_case
     length = max_seq_length or min(_LONGEST, config.max_position_embeddings)
     if length > config.max_position_embeddings:
         raise UserError(f"--max_seq_length={length}: the model has only "
@@ -189,11 +189,15 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
         warnings.append("it is a classifier whose labels are not known: --from_checkpoint and "
                         "--labels make a model folder of it, which keeps its head")
     with files.new_folder(output_dir, "--output_dir") as folder:
-        scale = label_config.scale(description or {})
-        save_file({row.huggingface: _transposed(
-            row, _in_the_labels_unit(row.tensorflow, weights.read(row.tensorflow), *scale))
-            for row in matched.rows},
-                  os.path.join(folder, huggingface.WEIGHTS), metadata={"format": "pt"})
+        values = {row.tensorflow: weights.read(row.tensorflow) for row in matched.rows}
+        mean, deviation = label_config.scale(description or {})
+        if variables.CLASSIFIER in matched.parts and (mean, deviation) != (0.0, 1.0):
+            # A regression gives numbers in the labels' unit there.
+            values["output_weights"] = (values["output_weights"] * deviation).astype(np.float32)
+            values["output_bias"] = (values["output_bias"] * deviation + mean).astype(np.float32)
+        save_file(
+            {row.huggingface: _transposed(row, values[row.tensorflow]) for row in matched.rows},
+            os.path.join(folder, huggingface.WEIGHTS), metadata={"format": "pt"})
         files.write_json(os.path.join(folder, huggingface.CONFIG),
                          {"architectures": [_architecture(matched.parts)], **config, **labels})
         files.write_text(os.path.join(folder, vocabulary.FILE), "\n".join(tokens) + "\n")
@@ -203,9 +207,6 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
         if gives_vectors:
             sentence_transformers.write(folder, description, config["hidden_size"])
     return Conversion(output_dir, do_lower_case, warnings + matched.warnings)
-
-
-# --- Configurations ----------------------------------------------------------------------
 
 
 def _config_from_huggingface(config: Mapping[str, Any],
@@ -245,18 +246,8 @@ def _architecture(parts: List[str]) -> str:
     return "BertForPreTraining" if with_pair_head else "BertForMaskedLM"
 
 
-# --- Weights -----------------------------------------------------------------------------
-
-
 def _transposed(row: variables.Row, values: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(values.T) if row.transposed else values
-
-
-def _in_the_labels_unit(name: str, values: np.ndarray, mean: float, deviation: float) -> np.ndarray:
-    """The values of an output layer without the standardization that a regression has beside it here."""
-    if (mean, deviation) == (0.0, 1.0) or name not in ("output_weights", "output_bias"):
-        return values
-    return (values * deviation + (mean if name == "output_bias" else 0.0)).astype(np.float32)
 
 
 def _weights_of(checkpoint: checkpoints.Checkpoint) -> Weights:
@@ -272,9 +263,6 @@ def _weights_of(checkpoint: checkpoints.Checkpoint) -> Weights:
     return Weights(checkpoint.path, {
         name: tuple(checkpoint.shapes[name]) for name in checkpoint.parameters()
         if os.path.dirname(name) not in checkpoint.shapes}, read)
-
-
-# --- The command -------------------------------------------------------------------------
 
 
 def define_flags() -> flags.FlagValues:
@@ -307,18 +295,6 @@ def define_flags() -> flags.FlagValues:
     return values
 
 
-def main(values: flags.FlagValues) -> None:
-    """Converts, and prints what was written."""
-    if values.to_onnx:
-        _write_onnx(values)
-        print(f"wrote {log.visible(values.to_onnx)}")
-        return
-    conversion = _convert(values)
-    for warning in conversion.warnings:
-        log.warn(warning)
-    print(f"wrote {log.visible(conversion.output)} (--do_lower_case={str(conversion.do_lower_case).lower()})")
-
-
 # Each source's function, and the flags that are its arguments beside --output_dir.
 _CONVERSIONS = {
     "from_huggingface": (convert_from_huggingface, ("takes_pairs",)),
@@ -329,17 +305,26 @@ _CONVERSIONS = {
 }
 
 
-def _convert(values: flags.FlagValues) -> Conversion:
-    given = [name for name in _CONVERSIONS if values[name].value]
-    if len(given) != 1:
+def main(values: flags.FlagValues) -> None:
+    """Converts, and prints what was written."""
+    if values.to_onnx:
+        _write_onnx(values)
+        print(f"wrote {log.visible(values.to_onnx)}")
+        return
+    sources = [name for name in _CONVERSIONS if values[name].value]
+    if len(sources) != 1:
         raise UserError("give one of --from_huggingface, --from_tensorflow and --from_checkpoint")
-    source, = given
+    source, = sources
     convert, options = _CONVERSIONS[source]
     for name in _CONVERSIONS["from_checkpoint"][1]:  # which has all of them
         if values[name].present and name not in options:
             raise UserError(f"--{name} does not go with --{source}")
-    return convert(values[source].value, required(values, "output_dir"),
-                   **{name: values[name].value for name in options})
+    conversion = convert(values[source].value, required(values, "output_dir"),
+                         **{name: values[name].value for name in options})
+    for warning in conversion.warnings:
+        log.warn(warning)
+    print(f"wrote {log.visible(conversion.output)} "
+          f"(--do_lower_case={str(conversion.do_lower_case).lower()})")
 
 
 def _write_onnx(values: flags.FlagValues) -> None:
@@ -348,9 +333,11 @@ def _write_onnx(values: flags.FlagValues) -> None:
         if values[name].present:
             raise UserError(f"--{name} does not go with --to_onnx")
     if not saved_model.is_there(source):
-        raise UserError(f"--from_tensorflow={source} is no export (it has no {saved_model.GRAPH_FILE}), and "
-                        "--to_onnx needs one: the command that trained the model writes it with --do_export")
-    checkpoints.open_checkpoint(source, "--from_tensorflow")  # TensorFlow's own reader checks too little
+        raise UserError(f"--from_tensorflow={source} is no export (it has no "
+                        f"{saved_model.GRAPH_FILE}), and --to_onnx needs one: the command that "
+                        "trained the model writes it with --do_export")
+    # TensorFlow's own reader checks too little.
+    checkpoints.open_checkpoint(source, "--from_tensorflow")
     files.check_output(values.to_onnx, "--to_onnx", [])
     onnx_file.write(values.to_onnx, source)
 
