@@ -24,7 +24,6 @@ from safetensors.numpy import save_file
 
 from encoder import (
     huggingface, label_config, model_files, sentence_transformers, variables, vocabulary)
-from encoder.config import checked, load_config
 from encoder.encoding import load_encoding
 from encoder.huggingface import Weights
 from engine import log
@@ -118,7 +117,7 @@ def convert_from_checkpoint(source: str, output_dir: str, *, labels: Sequence[st
         bert_config_file, vocab_file: default: those beside the checkpoint.
     """
     model = model_files.open_folder(source, "--from_checkpoint", model_files.FOREIGN)
-    config = load_config(bert_config_file or model.file(model_files.CONFIG))
+    config = model_files.load_config(bert_config_file or model.file(model_files.CONFIG))
     vocab_file = vocab_file or model.file(vocabulary.FILE)
     tokens = vocabulary.read_tokens(vocab_file, config.vocab_size)
     recorded_casing, warnings = vocabulary.read_casing(os.path.dirname(vocab_file), tokens)
@@ -170,7 +169,7 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
     model = model_files.open_folder(source, "--from_tensorflow")
     weights = _weights_of(model.checkpoint)
     config_path = bert_config_file or model.file(model_files.CONFIG)
-    bert_config = load_config(config_path).to_dict()
+    bert_config = model_files.load_config(config_path).to_dict()
     config = _config_from_tensorflow(bert_config, config_path)
     description = model.description()
     matched = variables.match(weights.shapes, bert_config, "tensorflow", weights.path,
@@ -214,7 +213,7 @@ def _config_from_huggingface(config: Mapping[str, Any],
     """The `bert_config.json` of a Hugging Face config, and warnings."""
     bert_config = {key: config.get(key) for key in COMMON_ENTRIES}
     bert_config["hidden_act"] = _look_up(ACTIVATIONS, config.get("hidden_act"), path)
-    checked(bert_config, path)
+    model_files.checked_config(bert_config, path)
     epsilon = config.get("layer_norm_eps", LAYER_NORM_EPSILON)
     if epsilon == LAYER_NORM_EPSILON:
         return bert_config, []

@@ -49,11 +49,12 @@ class Encoding(NamedTuple):
         if counts.get("cut"):
             log.info(f"{name}: " + self.long_texts.describe(
                 counts["cut"], counts["rows"], self.max_seq_length))
-        found = [ONE_SEGMENT] if counts.get("pairs") and self.type_vocab_size == 1 else []
+        warnings = [ONE_SEGMENT] if counts.get("pairs") and self.type_vocab_size == 1 else []
         if describe(counts):
-            found.append(f"{name}: {describe(counts)}: the model cannot tell these apart; if their "
-                         "language or --do_lower_case is not the vocabulary's, take another model")
-        for warning in sorted(set(found) - set(self.counts.warnings)):
+            warnings.append(
+                f"{name}: {describe(counts)}: the model cannot tell these apart; if their "
+                "language or --do_lower_case is not the vocabulary's, take another model")
+        for warning in sorted(set(warnings) - set(self.counts.warnings)):
             self.counts.warnings.append(warning)
             log.warn(warning)
 
@@ -70,16 +71,7 @@ def load_encoding(vocab_file: str, *, do_lower_case: bool, max_seq_length: int,
     if max_seq_length < 3:
         raise UserError(f"--max_seq_length={max_seq_length}: must be at least 3, for [CLS], a "
                         "token and [SEP]")
-    _check_vocab_size(vocab_file, tokenizer.largest_id + 1, vocab_size)
-    return Encoding(tokenizer, vocab_file, vocabulary.content_hash(vocab_file), do_lower_case,
-                    max_seq_length, counts=TextCounts(tokenizer.vocab["[UNK]"]),
-                    type_vocab_size=type_vocab_size)
-
-
-def _check_vocab_size(vocab_file: str, num_entries: int, vocab_size: int) -> None:
-    """Raises a UserError if a vocabulary cannot belong to the model; warns about padding."""
-    if num_entries == vocab_size:
-        return
+    num_entries = tokenizer.largest_id + 1
     difference = (f"--vocab_file={vocab_file} has {num_entries:,} entries, and "
                   f"--bert_config_file says vocab_size {vocab_size:,}")
     if num_entries > vocab_size:
@@ -87,7 +79,11 @@ def _check_vocab_size(vocab_file: str, num_entries: int, vocab_size: int) -> Non
     if num_entries <= vocab_size - _VOCAB_PADDING:
         raise UserError(f"{difference}: it is cut short or belongs to another model; if "
                         "neither, fill it up with lines such as [unused1]")
-    log.warn(f"{difference}: the rest is taken for padding")
+    if num_entries < vocab_size:
+        log.warn(f"{difference}: the rest is taken for padding")
+    return Encoding(tokenizer, vocab_file, vocabulary.content_hash(vocab_file), do_lower_case,
+                    max_seq_length, counts=TextCounts(tokenizer.vocab["[UNK]"]),
+                    type_vocab_size=type_vocab_size)
 
 
 def encode_texts_and_pairs(texts_a: List[str], texts_b: List[str],

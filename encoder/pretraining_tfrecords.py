@@ -77,10 +77,10 @@ def _specifications(paths: List[str], flag: str, sizes: Sizes) -> Dict[str, Spec
 def find(patterns: str, flag: str) -> List[str]:
     """The TFRecord files that comma-separated names, patterns and directories match."""
     # `create_data` writes a .json file with the settings beside each file of records.
-    found = files.find(patterns, flag)
-    records = [path for path in found if not path.endswith(".json")]
+    paths = files.find(patterns, flag)
+    records = [path for path in paths if not path.endswith(".json")]
     if not records:
-        raise UserError(f"{flag}: {found[0]} describes a file of records, and is none: leave .json "
+        raise UserError(f"{flag}: {paths[0]} describes a file of records, and is none: leave .json "
                         "out")
     return records
 
@@ -186,22 +186,17 @@ def _chunk(batch: Dict[str, np.ndarray], vocab_size: int, where: str) -> store.C
     _check_ids(batch["input_ids"], vocab_size, where)
     labels = batch[_LABELS][:, 0] if _LABELS in batch else np.zeros(len(lengths), np.int64)
     _check(np.isin(labels, (0, 1)).all(), where, f"{_LABELS} are not 0 and 1")
-    return {"input_ids": (batch["input_ids"][mask], lengths),
-            "first_segment_length": first_lengths, "next_sentence_label": labels,
-            **_masks(batch, lengths, vocab_size, where)}
-
-
-def _masks(batch: Dict[str, np.ndarray], lengths: np.ndarray, vocab_size: int,
-           where: str) -> store.Chunk:
-    weights = batch["masked_lm_weights"]
-    _check(np.isin(weights, (0, 1)).all(), where, "masked_lm_weights are not 0 and 1")
-    masked = weights > 0
+    _check(np.isin(batch["masked_lm_weights"], (0, 1)).all(), where,
+           "masked_lm_weights are not 0 and 1")
+    masked = batch["masked_lm_weights"] > 0
     positions = batch["masked_lm_positions"] * masked
     _check(((0 <= positions) & (positions < lengths[:, np.newaxis])).all(), where,
            "masked_lm_positions lie outside of the tokens")
     _check_ids(batch["masked_lm_ids"] * masked, vocab_size, where)
     counts = masked.sum(axis=1)
-    return {"masked_lm_positions": (positions[masked], counts),
+    return {"input_ids": (batch["input_ids"][mask], lengths),
+            "first_segment_length": first_lengths, "next_sentence_label": labels,
+            "masked_lm_positions": (positions[masked], counts),
             "masked_lm_ids": (batch["masked_lm_ids"][masked], counts)}
 
 
