@@ -45,10 +45,9 @@ def write(job: Job, sentences: SentenceSet, predict: Predict) -> None:
     """Writes every line of the file, with the predictions added, to predict.<its extension>."""
     file, tags = sentences.file, job.model.tagger.tags
     labels = sentences.of_sentences(predict(sentences.source())["labels"])
-    spelled = (schemes.spell(found, len(words), tags.scheme)
-               for words, found in zip(labels, entities_of(sentences, labels)))
-    path = os.path.join(job.settings.output_dir,
-                        f"predict{os.path.splitext(file.path)[1]}")
+    spelled = (schemes.spell(entities, len(words), tags.scheme)
+               for words, entities in zip(labels, entities_of(sentences, labels)))
+    path = os.path.join(job.settings.output_dir, f"predict{os.path.splitext(file.path)[1]}")
     with files.output(path) as output:
         output.writelines(f"{line}\n" for line in file.with_predictions(spelled))
     log.info(f"Tagged {len(labels):,} sentences: {path}")
@@ -57,4 +56,4 @@ def write(job: Job, sentences: SentenceSet, predict: Predict) -> None:
 def entities_of(sentences: SentenceSet, labels: List[np.ndarray]) -> Iterator[List[Entity]]:
     """The entities that the labels of each sentence spell."""
     names = sentences.tags.labels
-    return (schemes.entities([names[index] for index in some]) for some in labels)
+    return (schemes.entities([names[index] for index in row]) for row in labels)

@@ -40,12 +40,12 @@ def score(sentences: Iterable[Tuple[Sequence[Entity], Sequence[Entity]]],
         sentences: true and predicted entities of each sentence.
         missed: type → the number of true entities that no tags can spell.
     """
-    true, predicted, found = (collections.Counter() for _ in range(3))
+    true, predicted, both = (collections.Counter() for _ in range(3))
     true.update(missed)
     for expected, actual in sentences:
         true.update(entity.type for entity in expected)
         predicted.update(entity.type for entity in actual)
-        found.update(entity.type for entity in set(expected) & set(actual))
+        both.update(entity.type for entity in set(expected) & set(actual))
     types: List[str] = sorted({*true, *predicted})
-    return (Score(*(sum(counts.values()) for counts in (true, predicted, found))),
-            {name: Score(true[name], predicted[name], found[name]) for name in types})
+    return (Score(*(sum(counts.values()) for counts in (true, predicted, both))),
+            {name: Score(true[name], predicted[name], both[name]) for name in types})
