@@ -22,9 +22,6 @@ from huggingface_folders import (CONFIG, ENCODER, HEADS, HIDDEN, POOLER, TOKENS,
 from multigpu_optimizer import UPDATES
 
 
-# --- What the weights mean ---------------------------------------------------------------
-
-
 @pytest.mark.parametrize("hidden_act, ours", [("gelu", "gelu_erf"), ("gelu_new", "gelu")])
 def test_the_converted_encoder_computes_what_the_source_does(tmp_path, hidden_act, ours):
     tensors = random_tensors({**ENCODER, **POOLER})
@@ -44,9 +41,6 @@ def test_the_converted_encoder_computes_what_the_source_does(tmp_path, hidden_ac
         np.testing.assert_allclose(session.run(model.get_pooled_output()), pooled, atol=1e-4)
     for state, expected in zip(found, states):
         np.testing.assert_allclose(state[mask > 0], expected[mask > 0], atol=1e-4)
-
-
-# --- There and back ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("parts, architecture", [
@@ -99,17 +93,28 @@ def test_a_training_run_s_checkpoint_loses_optimizer_and_step_and_nothing_else(t
         if name.startswith("bert/") and "/adam_" not in name})
 
 
-def test_heads_old_names_doubled_tensors_and_half_precision_are_understood(tmp_path):
+def old_names(name):
+    return name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+        "LayerNorm.bias", "LayerNorm.beta")
+
+
+def ernies_names(name):
+    return name.replace("bert.", "ernie.", 1)
+
+
+@pytest.mark.parametrize("rename, config", [(old_names, {}), (ernies_names, {
+    "model_type": "ernie", "architectures": ["ErnieForMaskedLM"], "use_task_id": False})])
+def test_other_names_doubled_tensors_and_half_precision_are_understood(tmp_path, rename, config):
     tensors = {name: value.astype(np.float16) for name, value in
                prefixed(random_tensors({**ENCODER, **POOLER, **HEADS})).items()}
     expected = convert_from_huggingface(
         write_huggingface(tmp_path / "today", tensors), str(tmp_path / "expected"))
-    old = {name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
-        "LayerNorm.bias", "LayerNorm.beta"): value for name, value in tensors.items()}
-    old["cls.predictions.decoder.weight"] = old["bert.embeddings.word_embeddings.weight"].copy()
-    old["cls.predictions.decoder.bias"] = old["cls.predictions.bias"].copy()
+    others = {rename(name): value for name, value in tensors.items()}
+    others["cls.predictions.decoder.weight"] = tensors["bert.embeddings.word_embeddings.weight"].copy()
+    others["cls.predictions.decoder.bias"] = tensors["cls.predictions.bias"].copy()
+    others[rename("bert.embeddings.position_ids")] = np.arange(16)[None]
     conversion = convert_from_huggingface(
-        write_huggingface(tmp_path / "old", old), str(tmp_path / "out"))
+        write_huggingface(tmp_path / "others", others, config=config), str(tmp_path / "out"))
     assert conversion.warnings == []
     written = checkpoint_values(conversion.output)
     assert_same_values(written, checkpoint_values(expected.output))
@@ -120,9 +125,6 @@ def test_heads_old_names_doubled_tensors_and_half_precision_are_understood(tmp_p
         "cls/seq_relationship/output_weights", "cls/seq_relationship/output_bias"}
     np.testing.assert_array_equal(written["cls/predictions/transform/dense/kernel"],
                                   tensors["cls.predictions.transform.dense.weight"].T)
-
-
-# --- What is said ------------------------------------------------------------------------
 
 
 def test_a_tokenizer_or_a_layer_norm_unlike_ours_is_a_warning(tmp_path):
@@ -136,7 +138,8 @@ def test_a_tokenizer_or_a_layer_norm_unlike_ours_is_a_warning(tmp_path):
 
 @pytest.mark.parametrize("config, tokens, lower_cased", [
     ({"do_lower_case": False}, ["a"], False), ({"do_lower_case": True}, ["A"], True),
-    (None, ["[CLS]", "<S>", "a", "é"], True), (None, ["[CLS]", "a", "É"], False)])
+    (None, ["[CLS]", "<S>", "a", "é"], True), (None, ["[CLS]", "a", "É"], False),
+    (None, [*(f"word{number}" for number in range(300)), "Anna", "DNA"], True)])
 def test_casing_is_the_tokenizer_s_or_else_what_the_vocabulary_shows(
         tmp_path, config, tokens, lower_cased):
     if config is not None:

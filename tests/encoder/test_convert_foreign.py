@@ -1,4 +1,4 @@
-"""Models from elsewhere become model folders: of BERT's relatives, of other code's trainings."""
+"""Models of other code's trainings become model folders."""
 
 import json
 import os
@@ -13,8 +13,8 @@ from encoder import convert, model_files
 from encoder.convert import convert_from_checkpoint, convert_from_huggingface
 from engine.checkpoints import checkpoints
 from engine.errors import UserError
-from huggingface_folders import (ENCODER, HEADS, POOLER, assert_same_values, classifier_tensors,
-                                 config_entries, prefixed, random_tensors, write_huggingface)
+from huggingface_folders import (
+    assert_same_values, classifier_tensors, config_entries, write_huggingface)
 
 
 def values_in(folder):
@@ -33,28 +33,6 @@ def classifier(tmp_path):
                                config=config_entries("classes"))
     convert_from_huggingface(source, str(tmp_path / "ours"))
     return source, str(tmp_path / "ours")
-
-
-# --- Hugging Face ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("family", ["bert", "ernie"])
-def test_a_relative_of_bert_s_shape_is_the_same_model(tmp_path, family):
-    """RoBERTa-wwm and MacBERT are of the type bert, with all heads; ERNIE names the encoder."""
-    tensors = prefixed(random_tensors({**ENCODER, **POOLER, **HEADS}))
-    expected = convert_from_huggingface(
-        write_huggingface(tmp_path / "bert", tensors), str(tmp_path / "expected"))
-    renamed = {name.replace("bert.", f"{family}.", 1): value for name, value in tensors.items()}
-    renamed[f"{family}.embeddings.position_ids"] = np.arange(16)[None]
-    source = write_huggingface(tmp_path / "source", renamed, config={
-        "model_type": family, "architectures": [f"{family.title()}ForMaskedLM"],
-        **({"use_task_id": False, "task_type_vocab_size": 3} if family == "ernie" else {})})
-    conversion = convert_from_huggingface(source, str(tmp_path / "out"))
-    assert conversion.warnings == expected.warnings == []
-    assert_same_values(values_in(tmp_path / "expected"), values_in(tmp_path / "out"))
-
-
-# --- Other code's trainings --------------------------------------------------------------
 
 
 @pytest.fixture
