@@ -18,8 +18,7 @@ _ARTICLE = re.compile(r"\b(a|an|the)\b")
 _CMRC_PUNCTUATION = str.maketrans("", "", "-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
 _HAN = re.compile("([\u4e00-\u9fa5])")
 
-# Words and marks of lower-cased text after the conventions of the Penn Treebank, which CMRC's script
-# takes from NLTK: marks stand alone, and so do what is shortened ('s, n't), a full stop at the end,
+# The conventions of the Penn Treebank, which CMRC's script takes from NLTK: marks stand alone, and so do what is shortened ('s, n't), a full stop at the end,
 # and a comma that no digit follows. Quotes are `` where they open and '' where they close.
 _OPENING_QUOTE = re.compile(r'^"|(?<=^")"|(?<=[ ([{<])"')
 _SEPARATE = r"""\.{2,} | `` | '' | [][(){}<>;@#$%&?!“‘«„»”’—–]
@@ -90,11 +89,12 @@ def _chinese_segments(text: str) -> List[str]:
     """Chinese characters, and the words of what is between them."""
     segments = []
     for number, part in enumerate(_HAN.split(_without_cmrc_marks(text))):
-        segments += [part] if number % 2 else _treebank_words(part)
+        segments += [part] if number % 2 else treebank_words(part)
     return segments
 
 
-def _treebank_words(text: str) -> List[str]:
+def treebank_words(text: str) -> List[str]:
+    """The words and marks of a lower-cased text, after the conventions of the Penn Treebank."""
     text = _OPENING_QUOTE.sub(" `` ", text).replace('"', " '' ")
     return _WORD_OR_MARK.findall(text)
 
