@@ -3,7 +3,6 @@
 import gc
 import json
 import os
-import signal
 import subprocess
 import sys
 import tracemalloc
@@ -13,10 +12,8 @@ import pytest
 
 import extract_features
 import modeling
-from commands import arguments, ends_with_error, run_here
+from commands import arguments, ends_with_error, interrupt_after, run_here
 from conftest import on_tensorflow_1, plain_session, sentences
-from engine import interruption
-from engine.disk import resumable_file
 from engine.disk.resumable_file import ResumableFile
 from features import extraction
 from tokenization import FullTokenizer
@@ -134,22 +131,6 @@ def test_vectors_in_lines_take_the_place_of_an_earlier_file(flags, expected):
                                [states[:, 0].mean(axis=0) for *_, states in expected], atol=1e-5)
 
 
-def interrupt_after(num_rows, flags, monkeypatch):
-    """Runs the command until so many texts are written; returns what it says."""
-    class Interrupting(ResumableFile):
-        def append(self, *chunk):
-            if self.num_rows >= num_rows:
-                raise interruption.Interrupted(signal.SIGTERM)
-            super().append(*chunk)
-
-    values = extract_features.define_flags()
-    values(["extract_features.py", *arguments(flags)])
-    with monkeypatch.context() as patch, pytest.raises(interruption.Interrupted) as raised:
-        patch.setattr(resumable_file, "ResumableFile", Interrupting)
-        extract_features.main(values)
-    return str(raised.value)
-
-
 def test_interrupted_it_ends_with_the_bytes_of_an_undisturbed_run(
         flags, tmp_path, monkeypatch, capsys):
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in sentences(150)))
@@ -158,7 +139,7 @@ def test_interrupted_it_ends_with_the_bytes_of_an_undisturbed_run(
     run_here({**flags, "output_file": tmp_path / "whole.npy"}, extract_features)
     flags["output_file"] = tmp_path / "resumed.npy"
     assert "10 of 150 texts are done; the same command goes on from there" in interrupt_after(
-        10, flags, monkeypatch)
+        10, flags, extract_features, monkeypatch)
     assert not (tmp_path / "resumed.npy").exists()
     capsys.readouterr()
     run_here(flags, extract_features)

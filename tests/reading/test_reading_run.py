@@ -9,7 +9,7 @@ import pytest
 import run_squad
 from bert_reference import random_values
 from commands import ends_with_error, run_here
-from conftest import checkpoint_values, googles, on_tensorflow_1, on_tensorflow_2, plain_session
+from conftest import checkpoint_values, googles, on_tensorflow_2, plain_session
 from engine.errors import UserError
 from engine.model import INFERENCE
 from exports import run_saved_model
