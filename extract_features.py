@@ -10,7 +10,7 @@ from absl import flags
 from encoder import bert, model_flags
 from engine import log, settings
 from engine.checkpoints import checkpoints
-from engine.cli import command, device_flags, shards, tpu_flags
+from engine.cli import command, device_flags, shards
 from engine.disk import files
 from engine.errors import UserError
 from engine.inference import PredictionSettings
@@ -58,13 +58,13 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_alias("batch_size", "predict_batch_size", flag_values=values)
     device_flags.define(values)
     flags.DEFINE_bool("use_one_hot_embeddings", False, "TPU only; ignored.", flag_values=values)
-    tpu_flags.define(values)
+    device_flags.define_tpu(values)
     return values
 
 
 def open_model(values: flags.FlagValues) -> Extraction:
     """The model that the flags name."""
-    tpu_flags.check(values)
+    device_flags.check_tpu(values)
     if values["use_one_hot_embeddings"].present:
         log.warn("--use_one_hot_embeddings is for TPUs and has no effect here")
     files.require_file(settings.required(values, "input_file"), "--input_file")

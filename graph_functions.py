@@ -7,6 +7,7 @@ arguments. TensorFlow builds its graph once. Between the two passes it keeps the
 gradient, or only its own inputs, to recompute the rest. Knows no BERT.
 """
 
+import functools
 import threading
 from typing import Any, Callable, Container, Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
@@ -221,6 +222,47 @@ def compiled(function: Callable[..., List[tf.Tensor]], name: str,
         with tf.get_default_graph()._attr_scope({_MUST_COMPILE: tf.AttrValue(b=True)}):
             return operation(args=list(inputs), Tout=[x.dtype for x in traced.outputs], f=traced)
     return call
+
+
+def cast_together(tensors: Sequence[tf.Tensor], dtype: tf.DType) -> List[tf.Tensor]:
+    """Casts the tensors of other types in one program. Each gradient is cast alone, and shows its bits."""
+    @tf.custom_gradient
+    def cast(*own):
+        return _program(_cast, "cast", dtype, *map(_spec, own))(*own), lambda *d_values: [
+            tf.cast(d_value, x.dtype) for d_value, x in zip(d_values, own)]
+
+    others = [x for x in tensors if x.dtype != dtype]
+    values = iter(cast(*others) if others else ())
+    return [x if x.dtype == dtype else next(values) for x in tensors]
+
+
+def add_together(totals: Sequence[tf.Tensor], more: Sequence[tf.Tensor]) -> List[tf.Tensor]:
+    """Adds to each total, in float32, a tensor of 16 or 32 bits, all in one program.
+
+    It moves 10 bytes for each value of 16 bits. TensorFlow's own kernels, a cast and a sum, move 18.
+    """
+    return _program(_add, "add", tf.float32, *map(_spec, totals), *map(_spec, more))(*totals, *more)
+
+
+def _cast(dtype: tf.DType, *tensors: tf.Tensor) -> List[tf.Tensor]:
+    return [tf.cast(x, dtype) for x in tensors]
+
+
+def _add(dtype: tf.DType, *tensors: tf.Tensor) -> List[tf.Tensor]:
+    count = len(tensors) // 2
+    return [total + tf.cast(x, dtype) for total, x in zip(tensors[:count], tensors[count:])]
+
+
+def _spec(x: tf.Tensor) -> Tuple[Tuple[int, ...], tf.DType]:
+    return tuple(x.shape.as_list()), x.dtype
+
+
+@functools.lru_cache(maxsize=None)
+def _program(function: Callable[..., List[tf.Tensor]], name: str, dtype: tf.DType,
+             *specs: Tuple[Tuple[int, ...], tf.DType]) -> Callable[..., List[tf.Tensor]]:
+    """A program for tensors of these shapes and types, which all layers and replicas share."""
+    return compiled(functools.partial(function, dtype), name,
+                    [tf.TensorSpec(shape, own_dtype) for shape, own_dtype in specs])
 
 
 def _bits_as(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:

@@ -363,18 +363,11 @@ def _dense_weights(name: str, inputs: int, outputs: int,
 
 def _layer_weights(hidden_size: int, intermediate_size: int, initializer_range: float,
                    computation: "Computation") -> LayerWeights:
-    """Creates a layer's variables; what products read of them is cast here, once for all uses.
-
-    In compiled layers it is not: there XLA casts it among their operations.
-    """
-    dtype = tf.float32 if computation.compiled else computation.dtype
-
+    """Creates a layer's variables; what products read of them is cast here, once for all uses."""
     def dense(name: str, inputs: int, outputs: int) -> DenseWeights:
-        return DenseWeights(*[
-            computation.cast(weight, dtype)
-            for weight in _dense_weights(name, inputs, outputs, initializer_range)])
+        return _dense_weights(name, inputs, outputs, initializer_range)
 
-    return LayerWeights(
+    weights = LayerWeights(
         query=dense("attention/self/query", hidden_size, hidden_size),
         key=dense("attention/self/key", hidden_size, hidden_size),
         value=dense("attention/self/value", hidden_size, hidden_size),
@@ -383,6 +376,13 @@ def _layer_weights(hidden_size: int, intermediate_size: int, initializer_range: 
         intermediate=dense("intermediate/dense", hidden_size, intermediate_size),
         output=dense("output/dense", intermediate_size, hidden_size),
         output_norm=_layer_norm_weights("output/LayerNorm/", hidden_size))
+    cast = {name: part for name, part in weights._asdict().items() if isinstance(part, DenseWeights)}
+    values, dtype = tf.nest.flatten(cast), computation.dtype
+    if computation.compiled:
+        values = graph_functions.cast_together(values, dtype)
+    else:
+        values = [computation.cast(value, dtype) for value in values]
+    return weights._replace(**tf.nest.pack_sequence_as(cast, values))
 
 
 # --- The encoder as pure functions of tensors --------------------------------------------

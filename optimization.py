@@ -6,10 +6,11 @@ Has the public names of Google's `optimization.py`; `multigpu_optimizer` makes t
 import functools
 import math
 import re
-from typing import Callable, Iterable, List, NamedTuple, Optional, Tuple, Union
+from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import tensorflow.compat.v1 as tf
 
+import gradient_exchange
 import graph_functions
 import multigpu_optimizer
 
@@ -139,7 +140,7 @@ def create_train_op(gradients: List[GradientAndVariable], init_lr: float, num_tr
         names = [variable.op.name for _, variable in gradients]
         factor = functools.partial(layer_factor, num_layers=count_layers(names),
                                    decay=layer_lr_decay)
-    made = OPTIMIZERS[optimizer](
+    updater = OPTIMIZERS[optimizer](
         learning_rate=learning_rate_at(
             global_step, init_lr, num_train_steps, num_warmup_steps or 0,
             schedule=lr_schedule, min_lr_ratio=min_lr_ratio),
@@ -152,7 +153,7 @@ def create_train_op(gradients: List[GradientAndVariable], init_lr: float, num_tr
         most_rows=most_rows,
         compiler=graph_functions.compiled if compiled else None,
         bias_correction=bias_correction)
-    return made.apply_gradients(gradients, global_step=global_step)
+    return updater.apply_gradients(gradients, global_step=global_step)
 
 
 def layer_factor(name: str, *, num_layers: int, decay: float) -> float:
@@ -188,12 +189,12 @@ def count_layers(names: Iterable[str]) -> int:
 
 
 def _layer_of(name: str) -> Optional[int]:
-    found = re.search(r"/layer_(\d+)/", name)
-    return int(found.group(1)) if found else None
+    match = re.search(r"/layer_(\d+)/", name)
+    return int(match.group(1)) if match else None
 
 
 def mean_gradients(loss_of: Callable[[Union[int, tf.Tensor]], tf.Tensor], num_micro_batches: int,
-                   loss_scale: Optional[LossScale] = None
+                   loss_scale: Optional[LossScale] = None, *, compiled: bool = False
                    ) -> Tuple[tf.Tensor, List[GradientAndVariable]]:
     """The loss of a batch and its gradients, in the memory that one micro-batch takes.
 
@@ -208,6 +209,8 @@ def mean_gradients(loss_of: Callable[[Union[int, tf.Tensor]], tf.Tensor], num_mi
             in a variable scope that reuses the variables.
         loss_scale: if given, gradients are those of the loss times its value. The returned
             loss is not multiplied.
+        compiled: let XLA add the dense gradients of a layer in one program, from 16 bits if they have
+            no more.
     """
     scale = None if loss_scale is None else tf.convert_to_tensor(loss_scale.value)
     if num_micro_batches > 1:  # scaled losses instead of a pass over all gradients at the end
@@ -220,21 +223,23 @@ def mean_gradients(loss_of: Callable[[Union[int, tf.Tensor]], tf.Tensor], num_mi
     pairs = [(gradient, variable) for gradient, variable in zip(gradients, variables)
              if gradient is not None]
     gradients, variables = zip(*pairs)
+    groups = _dense_of_layers(pairs) if compiled else []
 
     def add_micro_batch(index, loss_sum, sums):
         with tf.variable_scope(tf.get_variable_scope(), reuse=True):
             loss = loss_of(index)
         more = tf.gradients(loss, variables, scale)
-        return index + 1, loss_sum + loss, [
-            _added(total, gradient, index) for total, gradient in zip(sums, more)]
+        return index + 1, loss_sum + loss, _added(sums, more, index, groups)
 
+    sums = _first(gradients, num_micro_batches, groups)
     # The loop starts after the backward pass of the first micro-batch.
-    with tf.control_dependencies(tf.nest.flatten(gradients, expand_composites=True)):
+    with tf.control_dependencies([
+            gradient.values if isinstance(total, _Rows) else total
+            for total, gradient in zip(sums, gradients)]):
         first_index = tf.constant(1)
     _, loss_sum, sums = tf.while_loop(
         lambda index, *sums: index < num_micro_batches, add_micro_batch,
-        [first_index, loss, [_first(gradient, num_micro_batches) for gradient in gradients]],
-        parallel_iterations=1, back_prop=False)
+        [first_index, loss, sums], parallel_iterations=1, back_prop=False)
     means = [_joined(total, gradient, num_micro_batches)
              for total, gradient in zip(sums, gradients)]
     return loss_sum / num_micro_batches, list(zip(means, variables))
@@ -249,23 +254,56 @@ class _Rows(NamedTuple):
     indices: tf.TensorArray
 
 
-def _first(gradient: multigpu_optimizer.Gradient, count: int) -> Union[tf.Tensor, _Rows]:
-    if not isinstance(gradient, tf.IndexedSlices):
-        return gradient
-    rows = _Rows(tf.TensorArray(gradient.values.dtype, count, infer_shape=False),
-                 tf.TensorArray(tf.float32, count, infer_shape=False))
-    return _added(rows, gradient, 0)
+_Sum = Union[tf.Tensor, _Rows]
 
 
-def _added(total: Union[tf.Tensor, _Rows], gradient: multigpu_optimizer.Gradient,
-           index: Union[int, tf.Tensor]) -> Union[tf.Tensor, _Rows]:
-    if isinstance(total, _Rows):
-        return _Rows(total.values.write(index, gradient.values),
-                     total.indices.write(index, tf.bitcast(gradient.indices, tf.float32)))
-    return total + gradient
+def _dense_of_layers(pairs: Sequence[GradientAndVariable]) -> List[List[int]]:
+    """The numbers of the dense gradients, in a list for each layer and one for the rest."""
+    layers: Dict[Optional[int], List[int]] = {}
+    for number, (gradient, variable) in enumerate(pairs):
+        if not isinstance(gradient, tf.IndexedSlices):
+            layers.setdefault(_layer_of(variable.op.name), []).append(number)
+    return list(layers.values())
 
 
-def _joined(total: Union[tf.Tensor, _Rows], first: multigpu_optimizer.Gradient,
+def _first(gradients: Sequence[multigpu_optimizer.Gradient], count: int,
+           groups: Sequence[Sequence[int]]) -> List[_Sum]:
+    """The sums after the first of `count` micro-batches; XLA widens the gradients of each group."""
+    sums = list(gradients)
+    for group in groups:
+        narrow = [gradient_exchange.before_widening(gradients[number]) for number in group]
+        for number, total in zip(group, graph_functions.cast_together(narrow, tf.float32)):
+            sums[number] = total
+    for number, gradient in enumerate(gradients):
+        if isinstance(gradient, tf.IndexedSlices):
+            sums[number] = _with_rows(_Rows(
+                tf.TensorArray(gradient.values.dtype, count, infer_shape=False),
+                tf.TensorArray(tf.float32, count, infer_shape=False)), gradient, 0)
+    return sums
+
+
+def _added(sums: Sequence[_Sum], gradients: Sequence[multigpu_optimizer.Gradient],
+           index: tf.Tensor, groups: Sequence[Sequence[int]]) -> List[_Sum]:
+    """The sums after one more micro-batch; XLA adds the gradients of each group."""
+    added = {}
+    for group in groups:
+        added.update(zip(group, graph_functions.add_together(
+            [sums[number] for number in group],
+            [gradient_exchange.before_widening(gradients[number]) for number in group])))
+    for number, (total, gradient) in enumerate(zip(sums, gradients)):
+        if isinstance(total, _Rows):
+            added[number] = _with_rows(total, gradient, index)
+        elif number not in added:
+            added[number] = total + gradient
+    return [added[number] for number in range(len(sums))]
+
+
+def _with_rows(rows: _Rows, gradient: tf.IndexedSlices, index: Union[int, tf.Tensor]) -> _Rows:
+    return _Rows(rows.values.write(index, gradient.values),
+                 rows.indices.write(index, tf.bitcast(gradient.indices, tf.float32)))
+
+
+def _joined(total: _Sum, first: multigpu_optimizer.Gradient,
             count: int) -> multigpu_optimizer.Gradient:
     if not isinstance(total, _Rows):
         return total

@@ -138,13 +138,13 @@ class Slots:
         for first, value in zip(self._first, self._values):
             _add_variable(nodes, first, f"{first.op.name}/copy_{self._num_copies}", value)
         names = [first.op.name for first in self._first]
-        made = tf.import_graph_def(
+        copies = tf.import_graph_def(
             nodes, {value.name: value for value in self._values},
             [f"{name}:0" for name in names] + [f"{name}/Assign" for name in names],
             name=f"slots_of_replica_{self._num_copies}")
         # The initializers of tables are part of the local initialization.
-        tf.get_collection_ref(tf.GraphKeys.TABLE_INITIALIZERS).extend(made[len(names):])
-        return made[:len(names)]
+        tf.get_collection_ref(tf.GraphKeys.TABLE_INITIALIZERS).extend(copies[len(names):])
+        return copies[:len(names)]
 
 
 def assignments(variables: Iterable[Sequence[tf.Variable]]) -> List[tf.Operation]:

@@ -9,7 +9,7 @@ from absl import flags
 
 from encoder import model_flags
 from encoder.long_texts import LongTexts
-from engine.cli import command, tpu_flags
+from engine.cli import command, device_flags
 from engine.errors import UserError
 from runs import kinds, sets, training_command
 from runs.tries import TrySettings
@@ -42,7 +42,7 @@ def define_flags() -> flags.FlagValues:
                       flag_values=values)
     capability.define_flags(values)
     training_command.define_flags(values, LongTexts, TrySettings)
-    tpu_flags.define(values)
+    device_flags.define_tpu(values)
     return values
 
 

@@ -6,20 +6,22 @@ that doubles the tokens, halves what fits of a long text, and the prediction is 
 word itself. A text that is too long for the model is cut to what fits around the word.
 """
 
-from typing import Callable, Dict, Mapping, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, NamedTuple, Sequence, Tuple
 
 import numpy as np
+from absl import flags
 
 import modeling
 import tensorflow.compat.v1 as tf
 from encoder import bert, pretraining_heads
-from engine.checkpoints import checkpoints
+from encoder.encoding import Encoding
+from engine import settings
+from engine.checkpoints.checkpoints import Checkpoint
 from engine.data.batches import Source
-from engine.devices.devices import Devices
 from engine.errors import UserError
-from engine.inference import Predictor
 from engine.model import Forward, Mode, Outputs
-from tokenization import BatchTokenizer
+from runs.capability import Encoded
+from runs.stream import OpenModel
 
 _SPECIAL_TOKENS = 2  # [CLS] and [SEP]
 SHORTEST_INPUT = _SPECIAL_TOKENS + 1
@@ -38,40 +40,25 @@ class WordPositions(NamedTuple):
     positions: np.ndarray  # [n], of the word in its text
 
 
-class MaskedLanguageModel:
+class MaskedLanguageModel(OpenModel):
     """Predicts candidates for masked words, on all replicas.
 
-    Use it as a context manager: it holds a session.
-
     Args:
-        max_seq_length: the longest input, in tokens.
-        num_candidates: how many words to predict for each masked one.
-        per_replica_batch_size: inputs of full length that a replica takes at a time; of
-            shorter inputs, as many as have those tokens.
+        encoding: how it reads texts; its `max_seq_length` is the longest input.
+        values: the flags of `OpenModel`, and --M: how many words to predict for each masked one.
     """
 
-    def __init__(self, config: modeling.BertConfig, checkpoint: checkpoints.Checkpoint,
-                 tokenizer: BatchTokenizer, devices: Devices, *, max_seq_length: int,
-                 num_candidates: int, per_replica_batch_size: Optional[int]):
-        self.num_candidates = num_candidates
-        self._tokenizer = tokenizer
-        self._max_seq_length = max_seq_length
-        self._batch_size = per_replica_batch_size
-        is_word = _words_of(tokenizer.vocab, config.vocab_size)
-        if is_word.sum() < num_candidates + 2:
-            raise UserError(f"--M={num_candidates}: the vocabulary has only {is_word.sum()} words; "
-                            "give a smaller number")
+    def __init__(self, config: modeling.BertConfig, encoding: Encoding, checkpoint: Checkpoint,
+                 values: flags.FlagValues):
+        self.config, self.encoding = config, encoding
+        self.num_candidates = settings.positive(values, "M")
+        words = [index for token, index in encoding.tokenizer.vocab.items() if token.isalpha()]
+        if len(words) < self.num_candidates + 2:
+            raise UserError(f"--M={self.num_candidates}: the vocabulary has only {len(words)} "
+                            "words; give a smaller number")
         # Two more: the word itself may be among the best, and the one after the last candidate
         # shows how close the decision was.
-        forward = _forward_of(config, is_word, num_candidates + 2)
-        self._predictor = Predictor(forward, devices)
-        self._predictor.restore(checkpoint)
-
-    def __enter__(self) -> "MaskedLanguageModel":
-        return self
-
-    def __exit__(self, *exception) -> None:
-        self._predictor.__exit__(*exception)
+        super().__init__(_forward_of(config, words, self.num_candidates + 2), checkpoint, values)
 
     def candidates(self, words: WordPositions,
                    advance: Callable[[int], None] = lambda count: None) -> np.ndarray:
@@ -94,23 +81,25 @@ class MaskedLanguageModel:
               advance: Callable[[int], None] = lambda count: None
               ) -> Tuple[np.ndarray, np.ndarray]:
         """The ids of the best other words, [n, num_candidates], and the margin to the next, [n]."""
-        best = self._predictor.predict(self._source(words), self._batch_size, advance)
-        own = words.token_ids[words.starts + words.positions]
-        # The others first, in their order.
-        order = np.argsort(best["ids"] == own[:, np.newaxis], axis=1, kind="stable")
-        ids = np.take_along_axis(best["ids"], order, axis=1)
-        scores = np.take_along_axis(best["scores"], order, axis=1)
-        last = self.num_candidates - 1
-        return ids[:, :last + 1], scores[:, last] - scores[:, last + 1]
+        def decode(best: Dict[str, np.ndarray]) -> Tuple[np.ndarray, np.ndarray]:
+            own = words.token_ids[words.starts + words.positions]
+            # The others first, in their order.
+            order = np.argsort(best["ids"] == own[:, np.newaxis], axis=1, kind="stable")
+            ids, scores = (np.take_along_axis(best[name], order, axis=1)
+                           for name in ("ids", "scores"))
+            count = self.num_candidates
+            return ids[:, :count], scores[:, count - 1] - scores[:, count]
+
+        return self.predict(Encoded(self._source(words), decode), advance)
 
     def _source(self, words: WordPositions) -> Source:
-        width = self._max_seq_length - _SPECIAL_TOKENS
+        tokenizer, max_seq_length = self.encoding.tokenizer, self.encoding.max_seq_length
+        width = max_seq_length - _SPECIAL_TOKENS
         widths = np.minimum(words.lengths, width)
         first = np.clip(words.positions - width // 2, 0, words.lengths - widths)
         starts, masked = words.starts + first, words.positions - first + 1
 
         def fetch(indices: np.ndarray, length: int) -> Dict[str, np.ndarray]:
-            tokenizer, rows = self._tokenizer, np.arange(len(indices))
             positions, ends = np.arange(length), widths[indices, np.newaxis]
             is_text = (positions >= 1) & (positions <= ends)
             input_ids = np.full(is_text.shape, tokenizer.pad_id, np.int32)
@@ -118,29 +107,24 @@ class MaskedLanguageModel:
                 (starts[indices, np.newaxis] + positions - 1)[is_text]]
             input_ids[:, 0] = tokenizer.cls_id
             input_ids[positions == ends + 1] = tokenizer.sep_id
-            input_ids[rows, masked[indices]] = tokenizer.mask_id
+            input_ids[np.arange(len(indices)), masked[indices]] = tokenizer.mask_id
             return {"input_ids": input_ids, "input_mask": (positions <= ends + 1).astype(np.int32),
                     "masked_positions": masked[indices, np.newaxis].astype(np.int32)}
 
         # Inputs are short and sorted by length: padded to a multiple of eight, a fifth of a
         # batch would be padding.
-        return Source(widths + _SPECIAL_TOKENS, fetch, self._max_seq_length, length_multiple=1)
+        return Source(widths + _SPECIAL_TOKENS, fetch, max_seq_length, length_multiple=1)
 
 
-def _words_of(vocab: Mapping[str, int], vocab_size: int) -> np.ndarray:
-    """Which ids are whole words of letters, not word endings, marks or numbers: [vocab_size]."""
-    is_word = np.zeros(vocab_size, bool)
-    is_word[[index for token, index in vocab.items() if token.isalpha()]] = True
-    return is_word
-
-
-def _forward_of(config: modeling.BertConfig, is_word: np.ndarray, count: int) -> Forward:
-    """The model with its masked-LM head; predicts the `count` best words of one position.
+def _forward_of(config: modeling.BertConfig, words: Sequence[int], count: int) -> Forward:
+    """The model with its masked-LM head; predicts the `count` best of `words` for one position.
 
     Its features are input_ids, input_mask, int32 [b, t], and masked_positions, int32 [b, 1];
     its predictions "ids" and "scores", [b, count].
     """
-    impossible = np.where(is_word, 0.0, -1e9).astype(np.float32)
+    # Whole words of letters: no word endings, marks or numbers.
+    impossible = np.full(config.vocab_size, -1e9, np.float32)
+    impossible[words] = 0.0
 
     def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
         model = bert.build(config, features, mode)

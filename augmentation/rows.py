@@ -8,7 +8,7 @@ import csv
 import io
 import json
 import os
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional
+from typing import Any, Iterator, List, NamedTuple, Optional
 
 from engine.data import text_files
 from engine.data.parts import Part
@@ -23,23 +23,25 @@ class Row(NamedTuple):
     fields: Any  # a list of texts, or the object of a JSON line
     split: Split
 
+    @property
+    def texts(self) -> List[str]:
+        """Its text, or both texts of a pair."""
+        return [text for text in (self.example.text_a, self.example.text_b) if text is not None]
+
     def with_texts(self, text_a: str, text_b: Optional[str]) -> str:
         """This row with these texts in it, as the file has it: one line, in CSV maybe several."""
-        columns, fields = self.split.columns, self.fields
-        texts = {columns.text_a: text_a}
-        if columns.text_b is not None:
-            texts[columns.text_b] = text_b
-        if self.split.format == "jsonl":
-            return _json_line({**fields, **{self.split.keys[column]: text
-                                            for column, text in texts.items()}})
-        fields = list(fields)
-        for column, text in texts.items():
-            fields[column] = text
+        columns, is_json = self.split.columns, self.split.format == "jsonl"
+        fields = self.fields.copy()
+        for column, text in ((columns.text_a, text_a), (columns.text_b, text_b)):
+            if column is not None:
+                fields[self.split.keys[column] if is_json else column] = text
         return line_of(fields, self.split.format)
 
 
-def line_of(fields: List[str], form: str) -> str:
-    """A row of a tab-separated or CSV file, with its line end."""
+def line_of(fields: Any, form: str) -> str:
+    """A row of a file of this format, with its line end."""
+    if form == "jsonl":
+        return text_files.whole_characters(json.dumps(fields, ensure_ascii=False)) + "\n"
     if form == "tsv":
         return "\t".join(fields) + "\n"
     line = io.StringIO()
@@ -58,15 +60,8 @@ def header_of(split: Split, data_dir: str) -> str:
 
 def rows_of(task: Task, split: Split, data_dir: str, part: Optional[Part] = None) -> Iterator[Row]:
     """Streams the rows of a file, or of a part of it, that hold an example."""
-    rows = read_rows(task.kind, split, data_dir, part=part)
-    if split.format != "jsonl":
-        for line_number, fields, example in rows:
-            yield Row(line_number, example, fields, split)
-        return
     objects = text_files.json_objects(part or os.path.join(data_dir, split.file))
-    for (line_number, _, example), (_, value) in zip(rows, objects):
-        yield Row(line_number, example, value, split)
-
-
-def _json_line(value: Dict[str, Any]) -> str:
-    return text_files.whole_characters(json.dumps(value, ensure_ascii=False)) + "\n"
+    for line_number, fields, example in read_rows(task.kind, split, data_dir, part=part):
+        if split.format == "jsonl":  # with the keys that the task does not read
+            _, fields = next(objects)
+        yield Row(line_number, example, fields, split)

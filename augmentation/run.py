@@ -7,28 +7,26 @@ are varied one at a time, the other one kept: up to 2 N + 1 rows for a pair and 
 single text, the original row first. All columns are kept.
 """
 
-import contextlib
 import itertools
 import os
 import shutil
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 from absl import flags
 
-import modeling
 from augmentation import masked_lm, word_vectors
 from augmentation.candidates import Candidates, Text, parse
+from augmentation.masked_lm import MaskedLanguageModel
 from augmentation.rows import Row, header_of, rows_of
 from augmentation.variants import variants
 from encoder import model_files, model_flags, vocabulary
-from encoder.encoding import Encoding
 from engine import log, settings
 from engine.checkpoints import checkpoints
 from engine.cli import command, device_flags, shards
 from engine.data.chunks import in_chunks
 from engine.data.parts import Part
-from engine.devices.precision import FLOAT32
+from engine.devices.devices import FLOAT32
 from engine.disk import files
 from engine.disk.provenance import Source
 from engine.disk.resumable_file import ResumableFile
@@ -53,42 +51,9 @@ same command resumes where it was."""
 _ROUNDS = 20
 _ROUNDS_OF_TASK = {"cola": 30, "mrpc": 30, "rte": 30, "sts-b": 30, "wnli": 30,
                    "sst-2": 20, "qnli": 20, "mnli": 10, "qqp": 10, "xnli": 10}
-# Words that may be replaced in one chunk of rows, for each step that runs at a time: a chunk takes a
-# BERT-Base seconds. A row without any counts as one.
+# Words that may be replaced in one chunk of rows, for each step that runs at a time: a chunk takes
+# a BERT-Base seconds. A row without any counts as one.
 _WORDS_AT_A_TIME = {"GPU": 4096, "CPU": 256}
-
-
-class OpenModel(contextlib.ExitStack):
-    """The masked language model and the word vectors that flags name, open for any number of files."""
-
-    def __init__(self, values: flags.FlagValues):
-        super().__init__()
-        self._values = values
-        self.config, self.encoding, self.checkpoint = _model(values)
-        vocabulary.require_mask(self.encoding.tokenizer, self.encoding.vocab_file)
-        if values.glove_embs:
-            files.require_file(values.glove_embs, "--glove_embs")
-        settings.positive(values, "M")
-        self._batch_size = settings.from_flags(values, PredictionSettings).predict_batch_size
-        self._devices = device_flags.find_devices(values, training=False)
-        self.chunk_words = (_WORDS_AT_A_TIME[self._devices.kind] * len(self._devices.names)
-                            * self._devices.concurrent_steps)
-        self._candidates: Optional[Candidates] = None
-
-    def candidates(self) -> Candidates:
-        """Loads both at the first call: there may be nothing to do."""
-        if not self._candidates:
-            vectors = None
-            if self._values.glove_embs:
-                vectors = word_vectors.load(self._values.glove_embs)
-            else:
-                log.info("no --glove_embs: words of several WordPieces are kept")
-            model = self.enter_context(masked_lm.MaskedLanguageModel(
-                self.config, self.checkpoint, self.encoding.tokenizer, self._devices,
-                max_seq_length=self.encoding.max_seq_length, num_candidates=self._values.M,
-                per_replica_batch_size=self._batch_size))
-            self._candidates = Candidates(self.encoding.tokenizer, model, vectors)
-        return self._candidates
 
 
 class Job(NamedTuple):
@@ -98,7 +63,7 @@ class Job(NamedTuple):
     data_dir: str
     output_file: str
     part: Optional[Part]  # of the training set, if not all of it is augmented
-    model: OpenModel
+    model: MaskedLanguageModel
 
 
 def define_flags() -> flags.FlagValues:
@@ -128,9 +93,18 @@ def define_flags() -> flags.FlagValues:
     return values
 
 
-def open_model(values: flags.FlagValues) -> OpenModel:
+def open_model(values: flags.FlagValues) -> MaskedLanguageModel:
     """The model that the flags name."""
-    return OpenModel(values)
+    settings.required(values, "init_checkpoint")
+    config, encoding = model_flags.load_model(values, model_files.MASKED_LM)
+    if values["max_seq_length"].present:
+        settings.in_range(
+            values, "max_seq_length", masked_lm.SHORTEST_INPUT, config.max_position_embeddings)
+    vocabulary.require_mask(encoding.tokenizer, encoding.vocab_file)
+    if values.glove_embs:
+        files.require_file(values.glove_embs, "--glove_embs")
+    return MaskedLanguageModel(
+        config, encoding, checkpoints.open_checkpoint(values.init_checkpoint), values)
 
 
 def main(values: flags.FlagValues) -> None:
@@ -139,7 +113,7 @@ def main(values: flags.FlagValues) -> None:
         run(values, model)
 
 
-def run(values: flags.FlagValues, model: OpenModel) -> None:
+def run(values: flags.FlagValues, model: MaskedLanguageModel) -> None:
     """The same as `main`, with an open model."""
     job = _job(values, model)
     total = sum(1 for _ in read_split(job.task.train, job.data_dir, job.task.kind, part=job.part))
@@ -151,10 +125,12 @@ def run(values: flags.FlagValues, model: OpenModel) -> None:
     if file.is_whole:
         log.info(f"{file.path} is whole: nothing is left to augment")
         return
-    candidates = model.candidates()
+    vectors = word_vectors.load(values.glove_embs) if values.glove_embs else None
+    if not vectors:
+        log.info("no --glove_embs: words of several WordPieces are kept")
+    num_done = file.num_rows
     with file.completing(f"of {total:,} examples"):
-        num_done = file.num_rows
-        num_variants = _augment(job, candidates, file, total)
+        num_variants = _augment(job, Candidates(model, vectors), file, total)
     log.info(f"{file.path} is whole; the {total - num_done:,} examples of this run have "
              f"{num_variants:,} variants")
     if total > num_done and not num_variants:
@@ -162,59 +138,41 @@ def run(values: flags.FlagValues, model: OpenModel) -> None:
                  "--vocab_file, or has neighbours in --glove_embs")
 
 
-def _rows(job: Job) -> Iterator[Row]:
-    return rows_of(job.task, job.task.train, job.data_dir, job.part)
-
-
 def _augment(job: Job, candidates: Candidates, file: ResumableFile, total: int) -> int:
     """Appends the rows that an earlier run has left; returns the number of variants."""
-    rows = itertools.islice(_rows(job), file.num_rows, None)
+    devices, train = job.model.devices, job.task.train
+    chunk_words = _WORDS_AT_A_TIME[devices.kind] * len(devices.names) * devices.concurrent_steps
+    rows = itertools.islice(rows_of(job.task, train, job.data_dir, job.part), file.num_rows, None)
+    parsed = ((row, [parse(text, job.model.encoding.tokenizer) for text in row.texts])
+              for row in rows)
     num_variants = 0
-    with Counter(f"Augmenting {job.task.train.file}", unit="examples",
+    with Counter(f"Augmenting {train.file}", unit="examples",
                  total=total - file.num_rows, contents="words") as counter:
-        for some in _in_chunks(rows, job.model):
-            lines = list(_augmented(some, candidates, job.values, counter))
-            num_variants += len(lines) - len(some)
-            file.append("".join(lines), len(some))
-            counter.advance(len(some))
+        for chunk in in_chunks(parsed, chunk_words,
+                               lambda row: 1 + sum(len(text.words) for text in row[1])):
+            lines = list(_augmented(chunk, candidates, job.values, counter))
+            num_variants += len(lines) - len(chunk)
+            file.append("".join(lines), len(chunk))
+            counter.advance(len(chunk))
     return num_variants
 
 
-class ParsedRow(NamedTuple):
-    """A row and its parsed texts."""
-    row: Row
-    texts: List[Text]  # of text_a and, of a pair, text_b
-
-
-def _in_chunks(rows: Iterable[Row], model: OpenModel) -> Iterator[List[ParsedRow]]:
-    """The rows in chunks with a bounded number of words."""
-    parsed = (ParsedRow(row, [parse(text, model.encoding.tokenizer) for text in _texts_of(row)])
-              for row in rows)
-    return in_chunks(parsed, model.chunk_words,
-                     lambda row: 1 + sum(len(text.words) for text in row.texts))
-
-
-def _texts_of(row: Row) -> List[str]:
-    return [text for text in (row.example.text_a, row.example.text_b) if text is not None]
-
-
-def _augmented(rows: Sequence[ParsedRow], candidates: Candidates, values: flags.FlagValues,
-               counter: Counter) -> Iterator[str]:
+def _augmented(rows: Sequence[Tuple[Row, List[Text]]], candidates: Candidates,
+               values: flags.FlagValues, counter: Counter) -> Iterator[str]:
     """The lines that the rows become."""
-    found = iter(candidates.of_texts([text for row in rows for text in row.texts],
-                                     lambda num_words: counter.advance(0, contents=num_words)))
+    of_texts = iter(candidates.of_texts([text for _, texts in rows for text in texts],
+                                        lambda num_words: counter.advance(0, contents=num_words)))
     for row, texts in rows:
-        text_a, text_b = row.example.text_a, row.example.text_b
         # Each text has a generator of its own: its variants do not depend on other texts.
         versions = [
-            variants(text, parsed.words, next(found), num_rounds=values.N,
+            variants(text, parsed.words, next(of_texts), num_rounds=values.N,
                      probability=values.p,
                      generator=np.random.RandomState([values.seed, int(row.line_number), index]))
-            for index, (text, parsed) in enumerate(zip(_texts_of(row), texts))]
+            for index, (text, parsed) in enumerate(zip(row.texts, texts))]
         for version in versions[0]:
-            yield row.with_texts(version, text_b)
+            yield row.with_texts(version, row.example.text_b)
         for version in versions[1][1:] if len(versions) == 2 else ():
-            yield row.with_texts(text_a, version)
+            yield row.with_texts(row.example.text_a, version)
 
 
 def _facts(job: Job) -> Dict[str, Any]:
@@ -234,7 +192,7 @@ def _facts(job: Job) -> Dict[str, Any]:
         "--precision": values.precision}
 
 
-def _job(values: flags.FlagValues, model: OpenModel) -> Job:
+def _job(values: flags.FlagValues, model: MaskedLanguageModel) -> Job:
     """Checks the flags; the output directory is created last, after all checks."""
     name, task = _task(values)
     data_dir = task_flags.data_dir(values)
@@ -271,16 +229,6 @@ def _task(values: flags.FlagValues) -> Tuple[str, Task]:
         return name, user_files.make_task(values, ["train"])
     task_flags.refuse_own_data_flags(values, ("data_dir",))
     return find_task(name)
-
-
-def _model(values: flags.FlagValues
-           ) -> Tuple[modeling.BertConfig, Encoding, checkpoints.Checkpoint]:
-    settings.required(values, "init_checkpoint")
-    config, encoding = model_flags.load_model(values, model_files.MASKED_LM)
-    if values["max_seq_length"].present:
-        settings.in_range(
-            values, "max_seq_length", masked_lm.SHORTEST_INPUT, config.max_position_embeddings)
-    return config, encoding, checkpoints.open_checkpoint(values.init_checkpoint)
 
 
 def _copy_other_sets(task: Task, data_dir: str, output_dir: str) -> None:

@@ -3,6 +3,7 @@
 The file is in GloVe's format, or word2vec's with its header line. Knows nothing of texts.
 """
 
+import functools
 import itertools
 import re
 from typing import Dict, List, Sequence
@@ -10,7 +11,6 @@ from typing import Dict, List, Sequence
 import numpy as np
 
 from engine.data import text_files
-from engine.disk import files
 from engine.errors import UserError
 from engine.progress import Counter
 
@@ -38,14 +38,14 @@ class WordVectors:
         return [self._words[row] for row in np.argsort(-cosines, kind="stable")[1:count + 1]]
 
 
+@functools.lru_cache(maxsize=1)  # for all parts that a worker of Ray makes
 def load(path: str) -> WordVectors:
     """Reads the vectors of a file's first lines.
 
     Only lower-cased words made of letters are kept: no other word is looked up, and none
     should replace a word of a text.
     """
-    files.require_file(path, "--glove_embs")
-    found: Dict[str, np.ndarray] = {}
+    vectors: Dict[str, np.ndarray] = {}
     dimension = 0
     with Counter(f"Reading {path}", unit="words") as counter:
         for line_number, line in itertools.islice(text_files.lines(path), _MAX_LINES):
@@ -56,14 +56,14 @@ def load(path: str) -> WordVectors:
                     dimension = int(numbers[0])
                     continue
                 dimension = len(numbers)
-            if not word.isalpha() or word != word.lower() or word in found:
+            if not word.isalpha() or word != word.lower() or word in vectors:
                 continue
             if len(numbers) > dimension:  # the word has spaces in it, as some of GloVe's
                 continue
-            found[word] = _vector(numbers, dimension, f"{path}, line {line_number}")
-    if not found:
+            vectors[word] = _vector(numbers, dimension, f"{path}, line {line_number}")
+    if not vectors:
         raise UserError(f"--glove_embs={path} holds no lower-cased word with a vector")
-    return WordVectors(list(found), np.stack(list(found.values())))
+    return WordVectors(list(vectors), np.stack(list(vectors.values())))
 
 
 def _vector(numbers: List[str], dimension: int, where: str) -> np.ndarray:

@@ -6,7 +6,6 @@ As many steps as 3 epochs of CoLA and SST-2, and 60 of New-Wiki's 4,097 question
 of two epochs of SQuAD; 32 examples a step. The choice is that for BERT-base on a card. Nothing is trained.
 """
 
-import argparse
 import os
 import tempfile
 from typing import Dict, Iterator, Tuple
@@ -67,26 +66,21 @@ def row(name: str, source: Source, epochs: int) -> Dict[str, str]:
     def chosen() -> Source:
         return xla.bucketed(source, plan, settings, CARD, BertConfig(vocab_size=1), steps)
 
-    found, seconds = chosen(), xla.COMPILE_SECONDS["GPU"]
+    padded, seconds = chosen(), xla.COMPILE_SECONDS["GPU"]
     xla.COMPILE_SECONDS["GPU"] = 0.0
     best = chosen()
     xla.COMPILE_SECONDS["GPU"] = seconds
     return {"set": name, "steps": f"{steps:,}", "multiples of 8": ratio(source),
             "former series": ratio(source._replace(buckets=former(source.max_length))),
-            "as chosen": ratio(found), "lengths": ", ".join(map(str, found.buckets)),
+            "as chosen": ratio(padded), "lengths": ", ".join(map(str, padded.buckets)),
             "best eight": ratio(best)}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", required=True, help="a folder with vocab.txt and bert_config.json")
-    parser.add_argument("--data", required=True)
-    args = parser.parse_args()
+    args = report.parser_of(__doc__, "model", "data").parse_args()
     with tempfile.TemporaryDirectory() as store:
         rows = [row(*each) for each in sources(args.model, args.data, store)]
-    report.append("Tokens computed for each real one, with XLA", rows,
-                  command="python -m benchmarks.compiled_lengths", versions={"TensorFlow": tf.VERSION})
+    report.append("Tokens computed for each real one, with XLA", rows)
 
 
 if __name__ == "__main__":

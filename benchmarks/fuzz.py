@@ -19,15 +19,12 @@ undisturbed runs already differ in them.
 
 A case that has run has a file in DIR; called again, the command goes on with the others. --only=N
 runs case N again and leaves its files in DIR/case. Ends with status 1 if a case did anything else.
-Each case is a fork of this process, which has TensorFlow loaded.
 """
 
-import argparse
 import collections
 import ctypes
 import errno
 import functools
-import glob
 import os
 import random
 import re
@@ -36,7 +33,7 @@ import sys
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from benchmarks import faulty_disk, report
-from benchmarks.fuzzing import commands, mutations, scenes
+from benchmarks.fuzzing import mutations, scenes
 from engine.disk import files
 
 FILE, FLAG, DISK, SIGNAL = KINDS = "file", "flag", "disk", "signal"
@@ -46,8 +43,9 @@ FLAG_VALUES = ("", "-1", "0", "1e30", "nan", "inf", "w1", "/proc/none", "/dev/nu
                "9" * 25, "\udcff", "a,b", "./.", "--")
 DISK_FAULTS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "kill": 0}
 NEED_NO_ROOM = ("open", "remove")
+# Statuses. A command that has not yet loaded its handler ends as any program does after SIGTERM.
 KILLED = {"kill": (-signal.SIGKILL,), "SIGKILL": (-signal.SIGKILL,),
-          "SIGTERM": (-signal.SIGTERM, 128 + signal.SIGTERM)}  # statuses
+          "SIGTERM": (-signal.SIGTERM, 128 + signal.SIGTERM)}
 LEAVE_NOTHING = ("ENOSPC", "SIGTERM", "SIGSTOP")  # EIO keeps files from being removed, too
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP)
 OTHER_BEST = "it does not count as the best"  # said of a checkpoint that is damaged
@@ -86,22 +84,19 @@ class Campaign:
         generator = random.Random(f"{seed}-{number}")
         scene = self.scenes[generator.choice(sorted(self.scenes))]
         kind, = generator.choices(KINDS, SHARES)
-        if kind == DISK and not self._library:
-            kind = FILE
-        if kind in (DISK, SIGNAL):
+        if kind == SIGNAL or kind == DISK and self._library:
             return self._faulty_case(scene, kind, generator)
         if scene.results:
             self.undisturbed(scene.name)  # it needs the folder
         scene.copy_to(self._folder)
         arguments = scene.arguments(self._folder)
-        if kind == FILE:
-            beginning = os.path.join(self._folder, generator.choice(scene.files))
-            path = generator.choice(paths(beginning))
-            name, what = os.path.relpath(path, self._folder), mutations.mutate(path, generator)
-        else:
+        if kind == FLAG:
             index, value = generator.randrange(len(arguments)), generator.choice(FLAG_VALUES)
             name, what = arguments[index].split("=")[0], repr(value)
             arguments[index] = f"{name}={value}"
+        else:
+            path = generator.choice(paths(os.path.join(self._folder, generator.choice(scene.files))))
+            name, what = os.path.relpath(path, self._folder), mutations.mutate(path, generator)
         return self.run_damaged(scene, kind, name, what, arguments)
 
     @functools.lru_cache(maxsize=None)  # noqa: B019 (one campaign a process)
@@ -118,23 +113,21 @@ class Campaign:
         for place, operation in enumerate(operations, 1):
             path = _OF_PROCESS.sub("*", os.path.relpath(operation.path, self._folder))
             places[f"{operation.kind} {path}"].append(place)
-        return Undisturbed(
-            left[0], {path for path in left[0] if left[0][path] == left[1].get(path)
-                      and not path.endswith(_OF_MOMENT)},
-            ended.seconds, dict(places))
+        alike = {path for path, content in left[0].items()
+                 if content == left[1].get(path) and not path.endswith(_OF_MOMENT)}
+        return Undisturbed(left[0], alike, ended.seconds, dict(places))
 
     def run_damaged(self, scene: scenes.Scene, kind: str, name: str, what: str,
                     arguments: Sequence[str]) -> Dict[str, Any]:
         """Runs a scene whose files or arguments are damaged, in WORK_DIR/case."""
-        ended, outcome = self._run(scene, arguments), SUCCEEDED
+        ended, outcome = scene.run(self._folder, arguments), SUCCEEDED
         if ended.status:
             outcome = REFUSED
         elif name.startswith(scene.checked) and OTHER_BEST not in ended.said:
-            expected, found = self.undisturbed(scene.name).contents, _contents(self._folder)
+            expected, contents = self.undisturbed(scene.name).contents, _contents(self._folder)
             outcome = next((f"other {each}" for each in scene.results
-                            if found.get(each) != expected[each]), SAME)
-        outcome = ended.wrong() or self._left() or outcome
-        return _result(scene, kind, f"{name}: {what}", outcome, ended)
+                            if contents.get(each) != expected[each]), SAME)
+        return _result(scene, kind, f"{name}: {what}", ended.wrong() or self._left() or outcome, ended)
 
     def _faulty_case(self, scene: scenes.Scene, kind: str, generator: random.Random
                      ) -> Dict[str, Any]:
@@ -144,45 +137,37 @@ class Campaign:
             what = generator.choice(sorted(undisturbed.operations))
             fault = generator.choice([name for name in sorted(DISK_FAULTS)
                                       if name != "ENOSPC" or not what.startswith(NEED_NO_ROOM)])
-            first, _ = self._run_on_faulty_disk(
+            ended, _ = self._run_on_faulty_disk(
                 scene, generator.choice(undisturbed.operations[what]), DISK_FAULTS[fault])
         else:
             number, seconds = generator.choice(SIGNALS), generator.random() * undisturbed.seconds
             what, fault = f"after {seconds:.1f} s", number.name
-            first = self._run(scene, strike=(number, seconds))
-        # A command that has not yet loaded its handler ends as any program does after SIGTERM.
-        was_killed = first.status in KILLED.get(fault, ())
-        wrong = "" if was_killed else first.wrong()
+            ended = scene.run(self._folder, signals=[(seconds, number), (seconds + 1, signal.SIGCONT)])
+        wrong = "" if ended.status in KILLED.get(fault, ()) else ended.wrong()
         if not wrong:
-            again = self._run(scene)
-            wrong = again.wrong() or (
-                f"again: status {again.status}" if again.status
-                else self._difference(undisturbed, may_leave=fault not in LEAVE_NOTHING))
-            first = first._replace(said=f"{first.said}\n--- again\n{again.said}")
-        return _result(scene, kind, f"{what}: {fault}", wrong or WENT_ON, first)
+            again = scene.run(self._folder)
+            wrong = (again.wrong() or again.status and f"again: status {again.status}"
+                     or self._difference(undisturbed) or fault in LEAVE_NOTHING and self._left())
+            ended = ended._replace(said=f"{ended.said}\n--- again\n{again.said}")
+        return _result(scene, kind, f"{what}: {fault}", wrong or WENT_ON, ended)
 
-    def _difference(self, undisturbed: Undisturbed, may_leave: bool) -> str:
+    def _difference(self, undisturbed: Undisturbed) -> str:
         """How the folder differs from that of an undisturbed run; "" if it does not."""
-        found, expected = _contents(self._folder), undisturbed.contents
-        names = {name for name in set(found) ^ set(expected) if not _OF_PROCESS.search(name)}
-        differing = sorted(names | {name for name in undisturbed.alike & set(found)
-                                    if found[name] != expected[name]})
-        return f"{differing[0]} differs" if differing else "" if may_leave else self._left()
+        contents, expected = _contents(self._folder), undisturbed.contents
+        names = {name for name in set(contents) ^ set(expected) if not _OF_PROCESS.search(name)}
+        differing = sorted(names | {name for name in undisturbed.alike & set(contents)
+                                    if contents[name] != expected[name]})
+        return f"{differing[0]} differs" if differing else ""
 
     def _left(self) -> str:
-        left = [name for name in _contents(self._folder) if faulty_disk.TEMPORARY.search(name)]
-        return f"left {left[0]}" if left else ""
-
-    def _run(self, scene: scenes.Scene, arguments: Sequence[str] = (), **more: Any
-             ) -> commands.Ended:
-        return commands.run(scene.module, arguments or scene.arguments(self._folder),
-                            f"{self._folder}.log", cwd=self._folder, **more)
+        return next((f"left {name}" for name in _contents(self._folder)
+                     if faulty_disk.TEMPORARY.search(name)), "")
 
     def _run_on_faulty_disk(self, scene: scenes.Scene, place: int, error: int
-                            ) -> Tuple[commands.Ended, List[faulty_disk.Operation]]:
+                            ) -> Tuple[scenes.Ended, List[faulty_disk.Operation]]:
         """Has the operation at a place fail, none if it is 0; returns all operations besides."""
         if not self._library:
-            return self._run(scene), []
+            return scene.run(self._folder), []
         log = os.path.join(self._work_dir, "operations")
         files.write_text(log, "")
 
@@ -190,10 +175,10 @@ class Campaign:
             self._library.faults_log(log.encode())
             self._library.faults_arm(self._folder.encode(), b"", ctypes.c_long(place), error)
 
-        return self._run(scene, before=arm), faulty_disk.read_log(log)
+        return scene.run(self._folder, before=arm), faulty_disk.read_log(log)
 
 
-def _result(scene: scenes.Scene, kind: str, what: str, outcome: str, ended: commands.Ended
+def _result(scene: scenes.Scene, kind: str, what: str, outcome: str, ended: scenes.Ended
             ) -> Dict[str, Any]:
     return {"scene": scene.name, "kind": kind, "what": what, "outcome": outcome,
             "seconds": round(ended.seconds, 2), "peak": ended.peak,
@@ -201,59 +186,52 @@ def _result(scene: scenes.Scene, kind: str, what: str, outcome: str, ended: comm
 
 
 def paths(beginning: str) -> List[str]:
-    """The files whose paths begin so, or that are below such folders."""
-    tops = glob.glob(f"{glob.escape(beginning)}*")
-    return sorted(path for top in tops for path in [top, *glob.glob(f"{top}/**", recursive=True)]
-                  if os.path.isfile(path))
+    """The files whose paths begin so."""
+    everything = (os.path.join(parent, name)
+                  for parent, _, names in os.walk(os.path.dirname(beginning)) for name in names)
+    return sorted(path for path in everything if path.startswith(beginning))
 
 
 def _contents(folder: str) -> Dict[str, str]:
     """The hash of each file below a folder."""
-    paths = (os.path.join(parent, name) for parent, _, names in os.walk(folder) for name in names)
-    return {os.path.relpath(path, folder): files.hash_of_file(path) for path in paths}
+    return {os.path.relpath(path, folder): files.hash_of_file(path) for path in paths(f"{folder}/")}
 
 
 def row(name: str, results: List[Dict[str, Any]]) -> Dict[str, str]:
-    return {"": name, "cases": str(len(results)),
-            **{outcome: str(sum(result["outcome"] == outcome for result in results))
-               for outcome in OUTCOMES},
-            "wrong": str(sum("log" in result for result in results)),
+    outcomes = collections.Counter(result["outcome"] for result in results)
+    return {"": name, "cases": len(results), **{outcome: outcomes[outcome] for outcome in OUTCOMES},
+            "wrong": sum("log" in result for result in results),
             "longest, s": f"{max(result['seconds'] for result in results):.1f}",
             "most memory": f"{max(result['peak'] for result in results) / 1e9:.2f} GB"}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work_dir", required=True)
+    parser = report.parser_of(__doc__, "work_dir")
     parser.add_argument("--cases", type=int, default=2500)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", type=int)
     args = parser.parse_args()
     work_dir = os.path.realpath(args.work_dir)
     os.makedirs(work_dir, exist_ok=True)
-    path = faulty_disk.library(work_dir)
-    if path and os.environ.get("LD_PRELOAD") != path:
+    library = faulty_disk.library(work_dir)
+    if library and os.environ.get("LD_PRELOAD") != library:
         os.execve(sys.executable, [sys.executable, "-m", "benchmarks.fuzz", *sys.argv[1:]],
-                  {**os.environ, "LD_PRELOAD": path})
-    campaign = Campaign(work_dir, ctypes.CDLL(path) if path else None)
+                  {**os.environ, "LD_PRELOAD": library})
+    campaign = Campaign(work_dir, ctypes.CDLL(library) if library else None)
     if args.only is not None:
         print(campaign.case(args.only, args.seed))
         return
     results = []
     for number in range(args.cases):
-        path = os.path.join(work_dir, f"{args.seed}-{number}.json")
-        if not os.path.exists(path):
-            files.write_json(path, {**campaign.case(number, args.seed), "commit": report.commit()})
-        results.append(files.read_json(path, "result"))
+        results.append(report.remembered(
+            os.path.join(work_dir, f"{args.seed}-{number}.json"),
+            lambda: {**campaign.case(number, args.seed), "commit": report.commit()}))
         print(number, results[-1], flush=True)
-    groups = [(name, [each for each in results if name in (each["scene"], each["kind"])])
-              for name in (*KINDS, *campaign.scenes)]
-    rows = [row(name, group) for name, group in groups if group]
-    report.append("Damage and faults at random", rows,
-                  command=f"python -m benchmarks.fuzz --cases={args.cases} --seed={args.seed}",
-                  versions={"TensorFlow": report.version_of(sys.executable, "tensorflow"),
-                            "cases ran at": ", ".join({result["commit"] for result in results})})
+    groups = {name: [each for each in results if name in (each["scene"], each["kind"])]
+              for name in (*KINDS, *campaign.scenes)}
+    report.append("Damage and faults at random",
+                  [row(name, group) for name, group in groups.items() if group],
+                  **{"cases ran at": ", ".join({result["commit"] for result in results})})
     sys.exit(any("log" in result for result in results))
 
 

@@ -32,7 +32,7 @@ from benchmarks.gpu_stages.common import Cell, Machine
 from benchmarks.gpu_stages.speed import FINE_TUNING, PRETRAINING
 from engine import interruption
 from engine.devices import gpus, xla_tools
-from engine.devices.precision import BFLOAT16, FLOAT16, FLOAT32, TF32
+from engine.devices.devices import BFLOAT16, FLOAT16, FLOAT32, TF32
 from engine.disk import files
 from engine.errors import UserError
 

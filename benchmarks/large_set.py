@@ -14,20 +14,17 @@ the clauses of SST-2 with a number added.
 
 import argparse
 import itertools
-import os
 import random
 import subprocess
 import sys
 import tempfile
 import time
-from typing import Callable, Dict, Iterator
+from typing import Dict, Iterator
 
 from benchmarks import report
 
 Row = Dict[str, str]
 _SAMPLE_SECONDS = 0.1
-SIZES = {"pairs": 7_800_000, "pretraining_data": 10**9, "pool": 10**6}
-_PREPARE = ["-m", "benchmarks.programs", "prepare", "--task=mnli"]
 
 
 def run(what: str, *command: str) -> Row:
@@ -36,7 +33,7 @@ def run(what: str, *command: str) -> Row:
     process = subprocess.Popen([sys.executable, *command], cwd=report.ROOT, stdout=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL)
     while process.poll() is None:
-        peak = max(peak, sum(map(_anonymous_mb, [process.pid, *_children(process.pid)])))
+        peak = max(peak, _anonymous_mb(process.pid))
         time.sleep(_SAMPLE_SECONDS)
     if process.returncode:
         sys.exit(f"failed: {' '.join(command)}")
@@ -44,20 +41,14 @@ def run(what: str, *command: str) -> Row:
             "anonymous resident memory at most, MB": f"{peak:.0f}"}
 
 
-def _children(process_id: int) -> Iterator[int]:
-    try:
-        with open(f"/proc/{process_id}/task/{process_id}/children") as file:
-            return map(int, file.read().split())
-    except OSError:  # it has ended
-        return iter(())
-
-
 def _anonymous_mb(process_id: int) -> float:
-    """Pages that several processes share count once."""
+    """Of a process and its children; pages that several of them share count once."""
+    folder = f"/proc/{process_id}"
     try:
-        with open(f"/proc/{process_id}/smaps_rollup") as file:
-            return sum(int(line.split()[1]) for line in file if line.startswith("Pss_Anon")) / 1024
-    except OSError:
+        with open(f"{folder}/task/{process_id}/children") as children, open(f"{folder}/smaps_rollup") as pages:
+            own = sum(int(line.split()[1]) for line in pages if line.startswith("Pss_Anon")) / 1024
+            return own + sum(map(_anonymous_mb, map(int, children.read().split())))
+    except OSError:  # it has ended
         return 0.0
 
 
@@ -85,7 +76,8 @@ def pairs(args: argparse.Namespace, folder: str) -> Iterator[Row]:
     write_lines(f"{folder}/train.tsv", made_up())
     model, store = args.model, f"--store_dir={folder}/store"
     for what in ("the first time", "the second time"):
-        yield run(what, *_PREPARE, f"--model={model}", f"--data_dir={folder}", store)
+        yield run(what, "-m", "benchmarks.programs", "prepare", "--task=mnli", f"--model={model}",
+                  f"--data_dir={folder}", store)
     run("a teacher, whose values do not matter", "run_classifier.py", "--task_name=mnli",
         "--do_train", f"--data_dir={args.data}/glue/MNLI", f"--init_checkpoint={model}",
         f"--vocab_file={model}/vocab.txt", f"--bert_config_file={model}/bert_config.json",
@@ -118,21 +110,18 @@ def pool(args: argparse.Namespace, folder: str) -> Iterator[Row]:
               f"--model={args.model}", f"--pool_file={folder}/pool.txt")
 
 
+SETS = {"pairs": (pairs, 7_800_000), "pretraining_data": (pretraining_data, 10**9), "pool": (pool, 10**6)}
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=SIZES)
-    for name in ("model", "data", "work_dir"):
-        parser.add_argument(f"--{name}", required=True, type=os.path.abspath)
+    parser = report.parser_of(__doc__, "model", "data", "work_dir")
+    parser.add_argument("what", choices=SETS)
     parser.add_argument("--size", type=int, help="pairs, bytes or phrases")
     args = parser.parse_args()
-    args.size = args.size or SIZES[args.what]
-    measure: Callable[..., Iterator[Row]] = {
-        "pairs": pairs, "pretraining_data": pretraining_data, "pool": pool}[args.what]
+    measure, size = SETS[args.what]
+    args.size = args.size or size
     with tempfile.TemporaryDirectory(dir=args.work_dir) as folder:
-        rows = list(measure(args, folder))
-    report.append("Large sets", rows, command=f"python -m benchmarks.large_set {args.what} --size={args.size}",
-                  versions={"TensorFlow": report.version_of(sys.executable, "tensorflow")})
+        report.append("Large sets", list(measure(args, folder)))
 
 
 if __name__ == "__main__":

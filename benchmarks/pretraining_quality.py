@@ -13,11 +13,10 @@ The curves of the languages in the work directory are drawn into docs/pretrainin
 matplotlib). What is finished there is not repeated, and what was interrupted is continued: keep the flags.
 """
 
-import argparse
+import collections
 import os
-import subprocess
-import sys
-from typing import Any, Dict, List, NamedTuple, Tuple
+import re
+from typing import Dict, List, NamedTuple, Tuple
 
 import numpy as np
 
@@ -36,7 +35,6 @@ PICTURE = os.path.join(report.ROOT, "docs", "pretraining.png")
 LENGTH = 64
 SIZES = [f"--max_seq_length={LENGTH}", "--max_predictions_per_seq=10"]
 BATCH_SIZE = 16
-TRAINING = ["--num_gpus=0", f"--train_batch_size={BATCH_SIZE}"]
 SHAPE = {"num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4,
          "intermediate_size": 1024, "max_position_embeddings": LENGTH, "type_vocab_size": 2,
          # BERT's 0.02 is for a width of 768; so narrow a model takes far longer from it.
@@ -44,8 +42,6 @@ SHAPE = {"num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4,
          # A few passes over the text cannot be learnt by heart.
          "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 NUM_EVALUATIONS = 10
-
-Review = Tuple[str, str]  # label, text
 
 
 class Language(NamedTuple):
@@ -60,114 +56,86 @@ LANGUAGES = {"en": Language("English", "pretrain/en_books.txt", 3000, 10),
              "zh": Language("Chinese", "pretrain/zh_novels.txt", 8000, 30)}
 
 
-def documents_of(path: str) -> List[str]:
-    """The documents of a file, one sentence a line; blank lines stand between them."""
-    with open(path, encoding="utf-8") as file:
-        lines = [line.strip() for line in file]
-    documents = "\n".join(lines).split("\n\n")
-    return [document.strip("\n") for document in documents if document.strip("\n")]
-
-
-def training_reviews(folder: str) -> List[Review]:
-    """ChnSentiCorp's training rows, each text once, without those of its dev set."""
-    def rows(name):
-        numbered = list(text_files.tsv_rows(os.path.join(folder, name)))
-        return [(label, text) for _, (label, text) in numbered[1:]]
-
-    dev_texts = {text for _, text in rows("dev.tsv")}
-    labels = {text: label for label, text in rows("train.tsv") if text not in dev_texts}
-    return [(label, text) for text, label in labels.items()]
-
-
-def split_documents(documents: List[str], every: int) -> Tuple[List[str], List[str]]:
-    """Those to train on, and one of `every` that is held out."""
-    return ([document for i, document in enumerate(documents) if (i + 1) % every],
-            documents[every - 1::every])
-
-
 class Run:
     """A language's parts, each a command whose result stays in the work directory."""
 
     def __init__(self, args):
         self.language = LANGUAGES[args.language]
-        self._code = args.language
         self._args = args
-        self._work_dir = os.path.join(args.work_dir, args.language)
         self._reviews = os.path.join(args.data, "zh", "ChnSentiCorp")
-        os.makedirs(self._work_dir, exist_ok=True)
 
-    def path(self, *names: str) -> str:
-        return os.path.join(self._work_dir, *names)
+    def path(self, name: str) -> str:
+        return os.path.join(self._args.work_dir, self._args.language, name)
 
     def command(self, result: str, *command: str) -> None:
         """Runs a command, unless its result is there."""
         if not os.path.exists(result):
-            subprocess.run([sys.executable, *command], cwd=report.ROOT, check=True)
+            report.run_here(*command)
 
-    @property
-    def vocab_file(self) -> str:
-        return self.path("vocab", "vocab.txt")
+    def documents(self) -> Tuple[List[str], List[str]]:
+        """Those to train on, and those that are held out; a sentence a line."""
+        with open(os.path.join(self._args.data, self.language.novels), encoding="utf-8") as file:
+            text = "\n".join(line.strip() for line in file)
+        documents = re.split("\n\n+", text.strip("\n"))  # blank lines stand between them
+        if self._args.language == "zh":
+            documents += ["\n".join(split_paragraph(text)) for text in self.training_reviews()]
+        every = self.language.hold_out_every
+        return ([document for number, document in enumerate(documents, 1) if number % every],
+                documents[every - 1::every])
 
-    @property
-    def model_flags(self) -> List[str]:
-        return [f"--vocab_file={self.vocab_file}",
-                f"--bert_config_file={self.path('bert_config.json')}"]
+    def training_reviews(self) -> Dict[str, str]:
+        """ChnSentiCorp's training texts with their labels, without those of its dev set."""
+        dev, train = ({text: label for _, (label, text) in list(text_files.tsv_rows(
+            os.path.join(self._reviews, name)))[1:]} for name in ("dev.tsv", "train.tsv"))
+        return {text: label for text, label in train.items() if text not in dev}
 
-    def documents(self) -> List[str]:
-        documents = documents_of(os.path.join(self._args.data, self.language.novels))
-        if self._code == "zh":
-            documents += ["\n".join(split_paragraph(text))
-                          for _, text in training_reviews(self._reviews)]
-        return documents
-
-    def write_texts(self) -> None:
-        for name, documents in zip(("train", "held_out"), split_documents(
-                self.documents(), self.language.hold_out_every)):
+    def prepare(self) -> None:
+        """Writes the texts, the vocabulary, the model's shape and the examples."""
+        os.makedirs(self.path(""), exist_ok=True)
+        for name, documents in zip(("train", "held_out"), self.documents()):
             path = self.path(f"{name}.txt")
             if not os.path.exists(path):  # the examples know its time
                 files.write_text(path, "\n\n".join(documents) + "\n")
-
-    def write_model(self) -> None:
-        """The vocabulary and the model's shape."""
-        self.command(self.vocab_file, "-m", "pretraining.create_vocab",
-                     f"--input_file={self.path('train.txt')}",
-                     f"--vocab_size={self.language.vocab_size}",
-                     f"--output_dir={self.path('vocab')}")
-        with open(self.vocab_file, encoding="utf-8") as file:
-            rows = sum(1 for _ in file)
-        files.write_json(self.path("bert_config.json"), {**SHAPE, "vocab_size": rows})
-
-    def create_data(self) -> None:
+        vocab_file = self.path("vocab/vocab.txt")
+        self.command(vocab_file, "-m", "pretraining.create_vocab",
+                     f"--input_file={self.path('train.txt')}", f"--output_dir={self.path('vocab')}",
+                     f"--vocab_size={self.language.vocab_size}")
+        with open(vocab_file, encoding="utf-8") as file:
+            files.write_json(self.path("bert_config.json"), {**SHAPE, "vocab_size": len(list(file))})
         for name, passes in (("train", 4), ("held_out", 1)):
             output = self.path(f"{name}.tfrecord")
             self.command(f"{output}.json", "-m", "pretraining.create_data", *SIZES,
-                         f"--input_file={self.path(name + '.txt')}", f"--output_file={output}",
-                         f"--vocab_file={self.vocab_file}", f"--dupe_factor={passes}",
-                         "--objective=mlm")
+                         f"--input_file={self.path(name)}.txt", f"--output_file={output}",
+                         f"--vocab_file={vocab_file}", f"--dupe_factor={passes}", "--objective=mlm")
+
+    def train(self, result: str, *command: str) -> None:
+        """Trains in the folder of the result, and evaluates."""
+        self.command(
+            result, *command, f"--output_dir={os.path.dirname(result)}", "--do_train", "--do_eval",
+            "--num_gpus=0", f"--train_batch_size={BATCH_SIZE}", "--eval_batch_size=32",
+            f"--vocab_file={self.path('vocab/vocab.txt')}",
+            f"--bert_config_file={self.path('bert_config.json')}")
 
     def pretrain(self) -> None:
         steps = self._args.num_train_steps
         evaluate_every = max(1, steps // NUM_EVALUATIONS)
-        self.command(
-            self.path("pretrained", "eval_results.txt"), "-m", "pretraining.run", *SIZES, *TRAINING,
+        self.train(
+            self.path("pretrained/eval_results.txt"), "-m", "pretraining.run", *SIZES,
             f"--input_file={self.path('train.tfrecord')}",
             f"--eval_input_file={self.path('held_out.tfrecord')}",
-            *self.model_flags, f"--output_dir={self.path('pretrained')}", "--do_train", "--do_eval",
             f"--num_train_steps={steps}", f"--num_warmup_steps={steps // 10}",
             f"--learning_rate={self._args.learning_rate}", f"--eval_every_steps={evaluate_every}",
-            f"--save_checkpoints_steps={evaluate_every}", "--keep_checkpoint_max=1",
-            "--eval_batch_size=32")
+            f"--save_checkpoints_steps={evaluate_every}", "--keep_checkpoint_max=1")
 
     def pretraining_row(self) -> Dict[str, str]:
         measured = results.read(self.path("pretrained"))
-        train, held_out = (files.read_json(self.path(f"{name}.tfrecord.json"), "facts")
-                           for name in ("train", "held_out"))
-        documents = split_documents(self.documents(), self.language.hold_out_every)
+        examples = (files.read_json(self.path(f"{name}.tfrecord.json"), "facts")["num_examples"]
+                    for name in ("train", "held_out"))
         constant = most_frequent_share(self.path("held_out.tfrecord"))
         return {
             "text": self.language.name,
-            "documents: training, held-out": ", ".join(f"{len(part):,}" for part in documents),
-            "examples": f"{train['num_examples']:,}, {held_out['num_examples']:,}",
+            "documents: training, held-out": ", ".join(f"{len(part):,}" for part in self.documents()),
+            "examples": ", ".join(f"{count:,}" for count in examples),
             f"steps of {BATCH_SIZE}": f"{self._args.num_train_steps:,}",
             "masked_lm_accuracy": f"{measured['masked_lm_accuracy']:.3f}",
             "always the most frequent token": f"{constant:.3f}",
@@ -175,40 +143,36 @@ class Run:
 
     def finetune(self, start: str, seed: int) -> Dict[str, float]:
         """Metrics on ChnSentiCorp's dev set, from "pretrained" or "random" weights."""
-        output_dir = self.path("finetuning", f"{start}-{seed}")
-        given = [f"--init_checkpoint={self.path('pretrained')}"] if start == "pretrained" else []
-        self.command(
-            os.path.join(output_dir, "eval_results.json"), "run_classifier.py", "--task_name=file", "--label_kind=classes",
-            "--text_column=text_a", "--label_column=label",
-            f"--train_file={self.path('reviews.tsv')}",
-            f"--dev_file={os.path.join(self._reviews, 'dev.tsv')}",
-            *self.model_flags, *given, *TRAINING, f"--max_seq_length={LENGTH}",
-            f"--output_dir={output_dir}", "--do_train", "--do_eval", f"--seed={seed}",
+        output_dir = self.path(f"finetuning/{start}-{seed}")
+        initial = [f"--init_checkpoint={self.path('pretrained')}"] if start == "pretrained" else []
+        self.train(
+            f"{output_dir}/eval_results.json", "run_classifier.py", "--task_name=file",
+            "--label_kind=classes", "--text_column=text_a", "--label_column=label",
+            f"--train_file={self.path('reviews.tsv')}", f"--dev_file={self._reviews}/dev.tsv",
+            *initial, f"--max_seq_length={LENGTH}", f"--seed={seed}",
             f"--num_train_epochs={self._args.finetuning_epochs}",
-            f"--learning_rate={self._args.finetuning_learning_rate}", "--eval_batch_size=32",
-            f"--store_dir={self.path('finetuning', 'store')}")
+            f"--learning_rate={self._args.finetuning_learning_rate}",
+            f"--store_dir={self.path('finetuning/store')}")
         return {"accuracy": results.read(output_dir)["eval_accuracy"]}
 
     def finetuning_rows(self) -> List[Dict[str, str]]:
         """What is learnt from pretrained and from random weights."""
-        reviews = training_reviews(self._reviews)[:self._args.finetuning_examples]
+        reviews = list(self.training_reviews().items())[:self._args.finetuning_examples]
         if not os.path.exists(self.path("reviews.tsv")):
             files.write_text(self.path("reviews.tsv"), "label\ttext_a\n" + "".join(
-                f"{label}\t{text}\n" for label, text in reviews))
+                f"{label}\t{text}\n" for text, label in reviews))
         return [report.row_of_seeds(f"from {start} weights", ("accuracy",),
-                              [self.finetune(start, seed) for seed in report.SEEDS])
+                                    [self.finetune(start, seed) for seed in report.SEEDS])
                 for start in ("pretrained", "random")]
 
 
 def most_frequent_share(path: str) -> float:
     """The accuracy of one answer to all masked tokens of a file, the best one."""
-    counts: Dict[int, int] = {}
+    counts: Dict[int, int] = collections.Counter()
     for record in tf.python_io.tf_record_iterator(path):
         feature = tf.train.Example.FromString(record).features.feature
         weights = np.array(feature["masked_lm_weights"].float_list.value)
-        tokens = np.array(feature["masked_lm_ids"].int64_list.value)[weights > 0]
-        for token in tokens.tolist():
-            counts[token] = counts.get(token, 0) + 1
+        counts.update(np.array(feature["masked_lm_ids"].int64_list.value)[weights > 0].tolist())
     return max(counts.values()) / sum(counts.values())
 
 
@@ -231,11 +195,8 @@ def draw(work_dir: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = report.parser_of(__doc__, "data", "work_dir")
     parser.add_argument("--language", choices=sorted(LANGUAGES), required=True)
-    parser.add_argument("--data", required=True, help="the data sets' folder")
-    parser.add_argument("--work_dir", required=True)
     parser.add_argument("--num_train_steps", type=int, default=7000, help=f"of {BATCH_SIZE} examples")
     parser.add_argument("--learning_rate", type=float, default=3e-4)
     parser.add_argument("--finetuning_examples", type=int, default=3000, help="Chinese only")
@@ -243,25 +204,17 @@ def main() -> None:
     parser.add_argument("--finetuning_learning_rate", type=float, default=1e-4,
                         help="Chinese only")
     args = parser.parse_args()
-    args.data, args.work_dir = os.path.abspath(args.data), os.path.abspath(args.work_dir)
     run = Run(args)
-    run.write_texts()
-    run.write_model()
-    run.create_data()
+    run.prepare()
     run.pretrain()
     draw(args.work_dir)
-    flags = [f"--{name}={value}" for name, value in vars(args).items()
-             if name not in ("data", "work_dir")]
-    about: Dict[str, Any] = {
-        "command": " ".join(["python -m benchmarks.pretraining_quality", *flags]),
-        "versions": {"TensorFlow": report.version_of(sys.executable, "tensorflow")}}
     report.append("Pretraining from nothing, 4 layers, 256 wide: held-out documents",
-                  [run.pretraining_row()], **about)
+                  [run.pretraining_row()])
     if args.language == "zh":
         report.append(
             f"ChnSentiCorp's dev set after {args.finetuning_epochs:g} epochs over "
             f"{args.finetuning_examples:,} examples, three seeds (mean ± deviation)",
-            run.finetuning_rows(), **about)
+            run.finetuning_rows())
 
 
 if __name__ == "__main__":

@@ -21,15 +21,15 @@ from engine.devices import runtime
 import modeling
 import multigpu_optimizer
 import tensorflow.compat.v1 as tf
+from augmentation import run as augmentation
 from augmentation.candidates import Candidates, parse
-from augmentation.masked_lm import MaskedLanguageModel
 from encoder import classifier, model_files
 from encoder.encoding import load_encoding
 from engine.checkpoints import checkpoints
 from engine.data.batches import Source
 from engine.data.odd_rows import OddRows
 from engine.devices import devices
-from engine.devices.precision import dtype_of
+from engine.devices.devices import dtype_of
 from engine.disk import files
 from engine.inference import Predictor
 from features import extraction
@@ -150,17 +150,16 @@ def features(model: str, input_file: str) -> float:
 
 def augment(model: str, data_dir: str) -> float:
     """Without words of several WordPieces and without writing."""
-    opened = model_files.open_folder(model, "--model")
-    config, encoding = opened.config(), encoding_of(model, 512)
-    with MaskedLanguageModel(config, opened.checkpoint, encoding.tokenizer,
-                             devices.find_devices(num_gpus=0, training=False), max_seq_length=512,
-                             num_candidates=NUM_CANDIDATES, per_replica_batch_size=BATCH_SIZE) as language_model:
-        candidates = Candidates(encoding.tokenizer, language_model, None)
+    values = augmentation.define_flags()
+    values(["augment", f"--init_checkpoint={model}", "--num_gpus=0", f"--M={NUM_CANDIDATES}",
+            f"--predict_batch_size={BATCH_SIZE}"])
+    with augmentation.open_model(values) as language_model:
+        candidates = Candidates(language_model, None)
 
         def work(texts: List[str]) -> int:
-            parsed = [parse(text, encoding.tokenizer) for text in texts]
+            parsed = [parse(text, language_model.encoding.tokenizer) for text in texts]
             candidates.of_texts(parsed)
-            return sum(position is not None for text in parsed for position in text.positions)
+            return sum(int((text.positions >= 0).sum()) for text in parsed)
 
         work(cola_sentences(data_dir, 10))  # warm
         return rate_of(lambda: work(cola_sentences(data_dir, 500)))

@@ -15,7 +15,6 @@ this can be interrupted.
 
 import argparse
 import itertools
-import json
 import os
 import re
 import shlex
@@ -26,7 +25,7 @@ from typing import Any, Dict, List, NamedTuple, Tuple
 import numpy as np
 
 from benchmarks import report
-from engine.devices.precision import FLOAT32, PRECISIONS
+from engine.devices.devices import FLOAT32, PRECISIONS
 from engine.disk import files
 from reading import scores
 from runs import squad_files
@@ -94,12 +93,12 @@ def run_ours(args: argparse.Namespace, seed: int, replicas: int, precision: str,
     last = {name: re.findall(pattern, answer.stderr)[-1].replace(",", "") for name, pattern in (
         ("rate", r"([\d,.]+) examples/s"), ("steps", r"\bstep (\d[\d,]*)/"))}
     if args.task == "reading":
-        found = {"f1": mean_f1(args, files.read_json(f"{out}/predictions.json", "predictions"))}
+        metrics = {"f1": mean_f1(args, files.read_json(f"{out}/predictions.json", "predictions"))}
     else:
         results = files.read_json(f"{out}/eval_results.json", "results")
-        found = {metric: results.get(metric, results.get(f"eval_{metric}"))
-                 for metric in task.metrics}
-    return {**found, "rate": float(last["rate"]), "steps": int(last["steps"])}
+        metrics = {metric: results.get(metric, results.get(f"eval_{metric}"))
+                   for metric in task.metrics}
+    return {**metrics, "rate": float(last["rate"]), "steps": int(last["steps"])}
 
 
 def run_peer(args: argparse.Namespace, seed: int, optimizer: str, steps: int, out: str
@@ -107,23 +106,21 @@ def run_peer(args: argparse.Namespace, seed: int, optimizer: str, steps: int, ou
     task = TASKS[args.task]
     words = shlex.split((task.peer + _PEER).format(**dict(
         vars(args), seed=seed, optimizer=optimizer, steps=steps, out=out, batch=task.batch_size)))
-    answer = subprocess.run([args.peer_python, "-m", *words],
-                            cwd=report.ROOT, check=True, stdout=subprocess.PIPE, universal_newlines=True)
-    found = json.loads(answer.stdout.splitlines()[-1])
+    answer = report.answer_of(args.peer_python, "-m", *words)
     if args.task == "reading":
-        found["f1"] = mean_f1(args, files.read_json(f"{out}.json", "predictions"))
-    return found
+        answer["f1"] = mean_f1(args, files.read_json(f"{out}.json", "predictions"))
+    return answer
 
 
 def train_all(args: argparse.Namespace) -> Dict[str, List[Dict[str, Any]]]:
     """The results of each training, by its name."""
-    found: Dict[str, List[Dict[str, Any]]] = {}
+    trainings: Dict[str, List[Dict[str, Any]]] = {}
 
     def add(title: str, name: str, run: Any) -> Dict[str, Any]:
         out = os.path.join(args.work_dir, name)
         result = report.remembered(f"{out}.json", lambda: run(out))
         print(title, result, flush=True)
-        found.setdefault(title, []).append(result)
+        trainings.setdefault(title, []).append(result)
         return result
 
     for seed in report.SEEDS:
@@ -134,15 +131,12 @@ def train_all(args: argparse.Namespace) -> Dict[str, List[Dict[str, Any]]]:
         for optimizer in args.optimizers:
             add(OPTIMIZERS[optimizer], f"huggingface-{optimizer}-{seed}",
                 lambda out: run_peer(args, seed, optimizer, ours["steps"], out))
-    return found
+    return trainings
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = report.parser_of(__doc__, "model", "work_dir")
     parser.add_argument("task", choices=TASKS)
-    for name in ("model", "work_dir"):
-        parser.add_argument(f"--{name}", required=True, type=os.path.abspath)
     for name in ("data", "train_file", "dev_file", "peer_model"):
         parser.add_argument(f"--{name}", type=os.path.abspath)
     parser.add_argument("--peer_python")
@@ -160,21 +154,17 @@ def main() -> None:
                      "leaves it out")
     args.epochs = args.epochs or TASKS[args.task].epochs
     os.makedirs(args.work_dir, exist_ok=True)
-    found = train_all(args)
-    rates = {name: [result["rate"] for result in results] for name, results in found.items()}
+    trainings = train_all(args)
+    rates = {name: [result["rate"] for result in results] for name, results in trainings.items()}
     ours = next(iter(rates))
     rows = [{**report.row_of_seeds(name, TASKS[args.task].metrics, results),
              "examples/s (median)": f"{np.median(rates[name]):.1f}",
              "first / this": "" if name == ours else report.ratios(rates[ours], rates[name])}
-            for name, results in found.items()]
-    versions = {name: report.version_of(args.peer_python, name) for name in (
-        ("torch", "transformers") if args.optimizers else ())}
+            for name, results in trainings.items()]
     report.append(
         f"{args.task}: dev set after {args.epochs:g} epochs at {args.learning_rate:g}, MiniLM encoder, three "
         f"seeds (mean ± deviation) {os.path.basename(args.train_file or '')}", rows,
-        command=f"python -m benchmarks.quality {args.task} --epochs={args.epochs:g} "
-                f"--learning_rate={args.learning_rate:g} {args.version_2}".rstrip(),
-        versions={"TensorFlow": report.version_of(sys.executable, "tensorflow"), **versions})
+        **report.versions_of(args.optimizers and args.peer_python, "torch", "transformers"))
 
 
 if __name__ == "__main__":

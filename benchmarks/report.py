@@ -1,10 +1,15 @@
 """What every benchmark does with its figures: the machine beside them, a section in results.md."""
 
+import argparse
 import datetime
+import json
 import os
 import platform
+import re
+import shlex
 import shutil
 import subprocess
+import sys
 from typing import Any, Callable, Dict, Optional, Sequence
 
 import numpy as np
@@ -14,6 +19,27 @@ from engine.disk import files
 SEEDS = (1, 2, 3)
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 RESULTS = os.path.join(ROOT, "benchmarks", "results.md")
+
+
+def parser_of(description: str, *paths: str) -> argparse.ArgumentParser:
+    """A parser with flags that are paths and required; they become absolute."""
+    parser = argparse.ArgumentParser(description=description,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in paths:
+        parser.add_argument(f"--{name}", required=True, type=os.path.abspath)
+    return parser
+
+
+def run_here(*words: str, **options: Any) -> subprocess.CompletedProcess:
+    """Runs a program of ours, by this interpreter."""
+    return subprocess.run([sys.executable, *words], cwd=ROOT, check=True, **options)
+
+
+def answer_of(python: str, *words: str, **options: Any) -> Dict[str, Any]:
+    """The JSON object in the last line that a program prints."""
+    printed = subprocess.run([python, *words], cwd=ROOT, check=True, stdout=subprocess.PIPE,
+                             universal_newlines=True, **options).stdout
+    return json.loads(printed.splitlines()[-1])
 
 
 def machine() -> str:
@@ -26,12 +52,15 @@ def machine() -> str:
     return f"{model}, {len(os.sched_getaffinity(0))} cores"
 
 
-def version_of(python: str, package: str) -> str:
-    """Version of a package in the environment of an interpreter."""
-    code = (f"import importlib, os; os.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'; "
-            f"print(importlib.import_module('{package}').__version__)")
-    return subprocess.run([python, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                          universal_newlines=True, check=True).stdout.split()[-1]
+def versions_of(python: Optional[str], *packages: str) -> Dict[str, str]:
+    """Versions of packages in the environment of an interpreter, if there is one."""
+    if not python:
+        return {}
+    code = ("import importlib, os, sys; os.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'\n"
+            "for name in sys.argv[1:]: print(importlib.import_module(name).__version__)")
+    printed = subprocess.run([python, "-c", code, *packages], stdout=subprocess.PIPE,
+                             stderr=subprocess.DEVNULL, universal_newlines=True, check=True).stdout
+    return dict(zip(packages, printed.split()[-len(packages):]))
 
 
 def commit() -> str:
@@ -63,8 +92,8 @@ def row_of_seeds(name: str, metrics: Sequence[str], results: Sequence[Dict[str, 
 
 
 def mean_and_deviation(values: Sequence[float]) -> str:
-    """'0.512 ± 0.004': mean and sample standard deviation."""
-    return f"{np.mean(values):.3f} ± {np.std(values, ddof=1):.3f}"
+    """'0.512 ± 0.004': mean and sample standard deviation; of one value '0.512'."""
+    return f"{np.mean(values):.3f}" + (f" ± {np.std(values, ddof=1):.3f}" if len(values) > 1 else "")
 
 
 def ratios(ours: Sequence[float], peers: Sequence[float]) -> str:
@@ -73,17 +102,25 @@ def ratios(ours: Sequence[float], peers: Sequence[float]) -> str:
     return f"{np.median(pairs):.2f} × ({pairs.min():.2f} – {pairs.max():.2f} over {len(pairs)} pairs)"
 
 
-def append(title: str, rows: Sequence[Dict[str, str]], *, command: str,
-           versions: Optional[Dict[str, str]] = None) -> None:
-    """Prints a table and appends it, with machine, versions and commit, to results.md."""
-    names = list(rows[0])
-    lines = [f"## {title}", "",
-             f"`{command}` on {datetime.date.today()}, {machine()}; "
-             + ", ".join(f"{name} {version}" for name, version in (versions or {}).items())
-             + f"; commit {commit()}", "",
-             "| " + " | ".join(names) + " |", "|" + " --- |" * len(names)]
-    lines += ["| " + " | ".join(str(row[name]) for name in names) + " |" for row in rows]
-    text = "\n" + "\n".join(lines) + "\n"
+def table(rows: Sequence[Dict[str, Any]]) -> str:
+    """A table in Markdown; its columns are those of the first row."""
+    lines = [list(rows[0]), ["---"] * len(rows[0]), *([row[name] for name in rows[0]] for row in rows)]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+
+
+def command() -> str:
+    """The command that runs, without the flags that name paths: they are this machine's."""
+    module = os.path.relpath(os.path.abspath(sys.argv[0]), ROOT)[:-len(".py")].replace(os.sep, ".")
+    words = " ".join(map(shlex.quote, sys.argv[1:]))
+    return re.sub(r" (--\w+[= ])?\S*/\S*", "", f"python -m {module} {words}").strip()
+
+
+def append(title: str, rows: Sequence[Dict[str, Any]], **versions: str) -> None:
+    """Prints a table and appends it, with command, machine, versions and commit, to results.md."""
+    versions = {**versions_of(sys.executable, "tensorflow"), **versions}
+    text = "\n".join(["", f"## {title}", "", f"`{command()}` on {datetime.date.today()}, {machine()}; "
+                      + ", ".join(f"{name} {version}" for name, version in versions.items())
+                      + f"; commit {commit()}", "", table(rows), ""])
     print(text)
     with open(RESULTS, "a", encoding="utf-8") as file:
         file.write(text)

@@ -10,7 +10,6 @@ that BM25 ranks highest for the text and random ones. What is finished in the wo
 directory is not repeated; the ten rewrites are at the end of its printed.txt. Baselines: chance, BM25.
 """
 
-import argparse
 import os
 import subprocess
 import sys
@@ -61,9 +60,9 @@ def run_recipe(args, pretrain_steps: int) -> str:
     return folder
 
 
-def scorer_of(folder: str) -> Dict[str, str]:
+def scorer_of(folder: str) -> Dict[str, float]:
     results = files.read_json(os.path.join(folder, "scorer", "eval_results.json"), "results")
-    return {metric: f"{results[metric + '_test']:.3f}" for metric in evaluation.METRICS}
+    return {metric: results[f"{metric}_test"] for metric in evaluation.METRICS}
 
 
 def readable(slots: Sequence[SlotExample], encoding: Encoding) -> List[SlotExample]:
@@ -100,36 +99,25 @@ def rows_of(args) -> List[Dict[str, str]]:
     without, with_spans = (run_recipe(args, steps) for steps in (0, args.pretrain_steps))
     baselines = baselines_of(os.path.join(with_spans, "slots", "test.jsonl"),
                              os.path.join(with_spans, "pretrained"))
-    rounded = {name: {metric: f"{value:.3f}" for metric, value in metrics.items()}
-               for name, metrics in baselines.items()}
-    figures = {**rounded,
-               "scorer": scorer_of(without),
-               f"scorer, {args.pretrain_steps} steps of span pretraining before":
-                   scorer_of(with_spans)}
-    return [{"ranked by": name, **row} for name, row in figures.items()]
+    figures = {**baselines, "scorer": scorer_of(without),
+               f"scorer, {args.pretrain_steps} steps of span pretraining before": scorer_of(with_spans)}
+    return [{"ranked by": name, **{metric: f"{value:.3f}" for metric, value in metrics.items()}}
+            for name, metrics in figures.items()]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = report.parser_of(__doc__, "model", "work_dir")
     parser.add_argument("--name", required=True, help="of the texts, for the table")
     parser.add_argument("--texts", required=True, nargs="+", metavar="FILE")
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--work_dir", required=True)
     parser.add_argument("--num_texts", type=int, default=3000)
     parser.add_argument("--pretrain_steps", type=int, default=600)
     parser.add_argument("--learning_rate", type=float, default=5e-5, help="of the scorer")
     args = parser.parse_args()
-    args.model, args.work_dir = os.path.abspath(args.model), os.path.abspath(args.work_dir)
     os.makedirs(args.work_dir, exist_ok=True)
     draw_texts(args.texts, args.num_texts, os.path.join(args.work_dir, "texts.txt"))
     report.append(
         f"Filling slots, {args.name}: {args.num_texts:,} texts, a tenth of them held out, 20 "
-        "phrases for each slot", rows_of(args),
-        command=f"python -m benchmarks.rewriting_quality --name='{args.name}' "
-        f"--num_texts={args.num_texts} --pretrain_steps={args.pretrain_steps} "
-        f"--learning_rate={args.learning_rate:g}",
-        versions={"TensorFlow": report.version_of(sys.executable, "tensorflow")})
+        "phrases for each slot", rows_of(args))
 
 
 if __name__ == "__main__":

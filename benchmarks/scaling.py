@@ -6,11 +6,10 @@ prints the tables of benchmarks/scaling.md, in minutes. A model, not a measureme
 counted in the real graph (`benchmarks/step_cost.py`); formulas say what crosses the links.
 """
 
-import argparse
 import functools
 from typing import Any, List, NamedTuple, Optional
 
-from benchmarks import step_cost, step_graph
+from benchmarks import report, step_cost, step_graph
 
 BATCH, LENGTH = 32, 128  # examples on each card, tokens in each
 MACHINE = 8  # cards
@@ -144,7 +143,7 @@ def results_table(networks: List[Optional[Link]], counts: List[int]) -> str:
     def cell(*at) -> str:
         return f"{1e3 * step_seconds(*at):,.0f}, {efficiency(*at):.0%}"
 
-    return step_cost.table([{
+    return report.table([{
         "ms, efficiency": ", ".join(part.name for part in (setting, network) if part),
         **{f"{inside.name}: {n}": cell(setting, n, inside, network)
            for inside in (NVLINK, PCIE) for n in counts}}
@@ -152,7 +151,7 @@ def results_table(networks: List[Optional[Link]], counts: List[int]) -> str:
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__).parse_args()
+    report.parser_of(__doc__).parse_args()
     print(results_table([None], [1, 2, 4, 8]), results_table(NETWORKS, [16, 32, 64]), sep="\n\n")
 
 

@@ -25,7 +25,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from benchmarks import report
-from encoder import label_config, model_files, vocabulary
+from encoder import model_files, task_json, vocabulary
 from engine.checkpoints import checkpoints
 from engine.disk import files
 
@@ -57,7 +57,7 @@ def write_classifier(source: str, folder: str, num_layers: int) -> None:
     model_files.save(folder, config, model.file(vocabulary.FILE), vocabulary.is_lower_cased(model.folder))
     checkpoints.write_checkpoint(os.path.join(folder, "model.ckpt"), values)
     tf.train.update_checkpoint_state(folder, "model.ckpt")
-    files.write_json(os.path.join(folder, label_config.FILE), {
+    files.write_json(os.path.join(folder, task_json.FILE), {
         "kind": "classes", "labels": ["0", "1"], "label_separator": "", "takes_pairs": False,
         "do_lower_case": vocabulary.is_lower_cased(model.folder), "max_seq_length": LONGEST})
 
@@ -194,12 +194,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as work_dir:
         for name in LAYERS:
             rows += measure(args, name, work_dir, texts)
-    report.append("Answers over HTTP", rows, command=" ".join(
-        ["python -m benchmarks.serving", f"--seconds={args.seconds:g}", f"--rounds={args.rounds}"]),
-        versions={"tensorflow": tf.__version__, **{
-            package: report.version_of(sys.executable, package) for package in ("onnxruntime",)}, **{
-            package: report.version_of(args.peer_python, package)
-            for package in ("torch", "transformers", "fastapi")}})
+    report.append("Answers over HTTP", rows, **report.versions_of(sys.executable, "onnxruntime"),
+                  **report.versions_of(args.peer_python, "torch", "transformers", "fastapi"))
 
 
 if __name__ == "__main__":

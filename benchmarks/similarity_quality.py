@@ -9,19 +9,18 @@ Here two replicas with --adam_bias_correction, which is the peer's update; each 
 the same command. What has ended in the work directory is not repeated.
 """
 
-import argparse
+import itertools
 import json
 import os
 import random
 import shutil
-import subprocess
-import sys
 import time
-from typing import Any, Dict, List, NamedTuple, Sequence
+from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 from benchmarks import report
 from encoder.convert import convert_from_huggingface
 from engine.data import text_files
+from engine.disk import files
 from engine.training import summaries
 from runs import results, squad_files
 
@@ -62,34 +61,28 @@ def case_of(task: Task, path: str) -> Dict[str, Any]:
             "warmup_steps": int(WARMUP * (len(rows) // task.batch_size))}
 
 
-def write_pairs(path: str, pairs: Sequence[Sequence[str]]) -> None:
-    """Writes a training set of anchors with their positives."""
-    with open(path, "w", encoding="utf-8") as file:
-        file.writelines(json.dumps(dict(zip(("anchor", "positive"), pair))) + "\n" for pair in pairs)
-
-
 def similarity(*flags: str) -> None:
-    subprocess.run([sys.executable, "-m", "similarity.run", f"--max_seq_length={LENGTH}", *flags],
-                   cwd=report.ROOT, check=True)
+    report.run_here("-m", "similarity.run", f"--max_seq_length={LENGTH}", *flags)
 
 
 def measures(args, task: Task, model: str, folder: str) -> Dict[str, float]:
     """A model's measures of the dev sets."""
-    found = {}
+    measured = {}
     for name, path in task.dev.items():
         output_dir = os.path.join(folder, name)
         similarity(f"--dev_file={args.data}/{path}", "--do_eval", f"--init_checkpoint={model}",
                    f"--output_dir={output_dir}", "--num_cpu_replicas=1")
         values = results.read(output_dir)
-        found.update({f"{name} {metric}": values[metric] for metric in task.metrics})
-    return found
+        measured.update({f"{name} {metric}": values[metric] for metric in task.metrics})
+    return measured
 
 
 def run_ours(args, task: Task, seed: int, folder: str) -> Dict[str, Any]:
     out, path = os.path.join(folder, "out"), f"{args.data}/{task.train}"
     if task.loss == "ranking":
-        rows, path = case_of(task, path)["rows"], f"{args.work_dir}/pairs.jsonl"
-        write_pairs(path, rows)
+        pairs, path = case_of(task, path)["rows"], f"{args.work_dir}/pairs.jsonl"
+        files.write_text(path, "".join(
+            json.dumps({"anchor": anchor, "positive": positive}) + "\n" for anchor, positive in pairs))
     similarity(f"--train_file={path}", "--do_train", f"--init_checkpoint={args.model}",
                f"--output_dir={out}", "--num_cpu_replicas=2", f"--train_batch_size={task.batch_size // 2}",
                f"--learning_rate={RATE}", "--num_train_epochs=1", f"--seed={seed}",
@@ -101,17 +94,14 @@ def run_ours(args, task: Task, seed: int, folder: str) -> Dict[str, Any]:
 def run_theirs(args, task: Task, seed: int, folder: str) -> Dict[str, Any]:
     os.makedirs(folder)
     case = os.path.join(folder, "case.json")
-    with open(case, "w", encoding="utf-8") as file:
-        json.dump(case_of(task, f"{args.data}/{task.train}"), file)
-    answer = subprocess.run(
-        [args.sentence_transformers_python, "-m", "benchmarks.peers.sentence_training",
-         f"--model_dir={args.huggingface_model}", f"--input_file={case}", f"--output_dir={folder}/hf",
-         f"--seed={seed}", f"--learning_rate={RATE}", f"--batch_size={task.batch_size}",
-         f"--max_seq_length={LENGTH}"],
-        cwd=report.ROOT, check=True, stdout=subprocess.PIPE, universal_newlines=True)
+    files.write_json(case, case_of(task, f"{args.data}/{task.train}"))
+    answer = report.answer_of(
+        args.sentence_transformers_python, "-m", "benchmarks.peers.sentence_training",
+        f"--model_dir={args.huggingface_model}", f"--input_file={case}", f"--output_dir={folder}/hf",
+        f"--seed={seed}", f"--learning_rate={RATE}", f"--batch_size={task.batch_size}",
+        f"--max_seq_length={LENGTH}")
     convert_from_huggingface(f"{folder}/hf", f"{folder}/tf")
-    return {**json.loads(answer.stdout.splitlines()[-1]),
-            **measures(args, task, f"{folder}/tf", folder)}
+    return {**answer, **measures(args, task, f"{folder}/tf", folder)}
 
 
 def untrained(args, task: Task, _: int, folder: str) -> Dict[str, Any]:
@@ -121,49 +111,36 @@ def untrained(args, task: Task, _: int, folder: str) -> Dict[str, Any]:
 KINDS = {"untrained": untrained, "here, 2 replicas": run_ours, "sentence-transformers": run_theirs}
 
 
-def rows_of(name: str, found: Dict[str, List[Dict[str, Any]]]) -> List[Dict[str, str]]:
-    rows = []
-    for kind, values in found.items():
-        for metric in (name for name in values[0] if name != "rate") if values else ():
-            rows.append({
-                "set": name, "training": kind, "measure": metric,
-                "value": (report.mean_and_deviation([each[metric] for each in values])
-                          if len(values) > 1 else f"{values[0][metric]:.3f}"),
-                "examples/s": ", ".join(f"{each['rate']:.1f}" for each in values if "rate" in each)})
-    return rows
+def rows_of(name: str, kind: str, trainings: List[Dict[str, Any]]) -> Iterator[Dict[str, str]]:
+    for metric in (name for name in trainings[0] if name != "rate"):
+        yield {"set": name, "training": kind, "measure": metric,
+               "value": report.mean_and_deviation([each[metric] for each in trainings]),
+               "examples/s": ", ".join(f"{each['rate']:.1f}" for each in trainings if "rate" in each)}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("model", "huggingface_model", "sentence_transformers_python", "data", "work_dir"):
-        parser.add_argument(f"--{name}", required=True, type=os.path.abspath)
+    parser = report.parser_of(__doc__, "model", "huggingface_model", "sentence_transformers_python",
+                              "data", "work_dir")
     parser.add_argument("--minutes", type=float, default=60, help="after which no training starts")
     args = parser.parse_args()
     os.makedirs(args.work_dir, exist_ok=True)
     end = time.time() + 60 * args.minutes
-    found: Dict[str, Dict[str, List[Dict[str, Any]]]] = {
-        name: {kind: [] for kind in KINDS} for name in TASKS}
-    for seed in report.SEEDS:
-        for name, task in TASKS.items():
-            for kind, run in KINDS.items():
-                if kind == "untrained" and found[name][kind]:
-                    continue
-                folder = os.path.join(args.work_dir, f"{name}-{kind.split(',')[0]}-{seed}")
-                if not os.path.exists(f"{folder}.json"):
-                    if time.time() > end:
-                        continue
-                    shutil.rmtree(folder, ignore_errors=True)  # of an interrupted run
-                found[name][kind].append(report.remembered(
-                    f"{folder}.json", lambda: run(args, task, seed, folder)))
-                print(name, kind, seed, found[name][kind][-1], flush=True)
-                shutil.rmtree(folder, ignore_errors=True)
+    trainings: Dict[Tuple[str, str], List[Dict[str, Any]]] = {
+        case: [] for case in itertools.product(TASKS, KINDS)}
+    for seed, (name, kind) in itertools.product(report.SEEDS, trainings):
+        folder = os.path.join(args.work_dir, f"{name}-{kind.split(',')[0]}-{seed}")
+        if kind == "untrained" and seed != report.SEEDS[0] or (
+                time.time() > end and not os.path.exists(f"{folder}.json")):
+            continue
+        shutil.rmtree(folder, ignore_errors=True)  # of an interrupted run
+        trainings[name, kind].append(report.remembered(
+            f"{folder}.json", lambda: KINDS[kind](args, TASKS[name], seed, folder)))
+        print(name, kind, seed, trainings[name, kind][-1], flush=True)
+        shutil.rmtree(folder, ignore_errors=True)
     report.append(
         f"Vectors trained for similarity, MiniLM, one epoch at {RATE:g}",
-        [row for name in TASKS for row in rows_of(name, found[name])],
-        command="python -m benchmarks.similarity_quality",
-        versions={"TensorFlow": report.version_of(sys.executable, "tensorflow"),
-                  **{package: report.version_of(args.sentence_transformers_python, package)
-                     for package in ("sentence_transformers", "torch")}})
+        [row for (name, kind), ended in trainings.items() if ended for row in rows_of(name, kind, ended)],
+        **report.versions_of(args.sentence_transformers_python, "sentence_transformers", "torch"))
 
 
 if __name__ == "__main__":

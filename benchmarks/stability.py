@@ -20,7 +20,7 @@ import shutil
 import subprocess
 import sys
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -64,25 +64,14 @@ class DataSet(NamedTuple):
 # --- The sets ----------------------------------------------------------------------------
 
 
-def _lines(path: str) -> List[str]:
-    with open(path, encoding="utf-8", newline="\n") as file:
-        return file.readlines()
-
-
-def _write(path: str, lines: Sequence[str]) -> None:
-    with open(path, "w", encoding="utf-8", newline="\n") as file:
-        file.writelines(lines)
-
-
 def _part_of_glue(name: str, num_headers: int) -> Callable[[str, str], None]:
-    """Some examples, and the dev set."""
+    """Writes training examples drawn by chance, and the dev set."""
     def write(data: str, folder: str) -> None:
-        for part in ("train", "dev"):
-            lines = _lines(f"{data}/glue/{name}/{part}.tsv")
-            header, rows = lines[:num_headers], lines[num_headers:]
-            if part == "train":
-                rows = random.Random(0).sample(rows, EXAMPLES)
-            _write(f"{folder}/{part}.tsv", header + rows)
+        with open(f"{data}/glue/{name}/train.tsv", encoding="utf-8", newline="\n") as file:
+            lines = file.readlines()
+        files.write_text(f"{folder}/train.tsv", "".join(
+            lines[:num_headers] + random.Random(0).sample(lines[num_headers:], EXAMPLES)))
+        shutil.copy(f"{data}/glue/{name}/dev.tsv", folder)
     return write
 
 
@@ -164,35 +153,33 @@ runpy.run_module({path.replace(".py", "")!r}, run_name="__main__")""", *command]
              f"--num_train_epochs={data.epochs}", f"--store_dir={args.work_dir}/store",
              f"--adam_bias_correction={variant.corrected}"],
             cwd=args.before if variant.is_before else report.ROOT, stdout=log, stderr=log, check=True)
-    found = tries_of(args, cell)
+    ended = tries_of(args, cell)
     shutil.rmtree(output_dir)
-    return found
+    return ended
 
 
 def tries_of(args: argparse.Namespace, cell: Cell) -> List[Dict[str, Any]]:
     """The tries of a cell that have ended, also while it runs."""
-    found = []
+    ended = []
     for path in sorted(glob.glob(f"{args.work_dir}/{cell.name}/{tries.FOLDER}/*/eval_results.json")):
         folder = os.path.dirname(path)
         measured = results.read(folder)
-        found.append({"try": os.path.basename(folder), "metric": measured.get(SETS[cell.data].metric),
+        ended.append({"try": os.path.basename(folder), "metric": measured.get(SETS[cell.data].metric),
                       "r2": measured.get("r2"), "failed": run_record.load(folder).warning is not None})
-    return found
+    return ended
 
 
 def run_huggingface(args: argparse.Namespace, cell: Cell) -> List[Dict[str, Any]]:
-    data, found = SETS[cell.data], []
+    data, ended = SETS[cell.data], []
     for seed in args.seeds:
-        answer = subprocess.run(
-            [args.huggingface_python, "-m", "benchmarks.peers.huggingface", f"--seed={seed}",
-             f"--model_dir={args.huggingface_model}", f"--task={cell.data.split(' ')[0]}",
-             f"--data_dir={folder_of(args, cell.data)}", f"--learning_rate={cell.rate}",
-             f"--epochs={data.epochs}", *VARIANTS[cell.variant].peer],
-            cwd=report.ROOT, check=True, stdout=subprocess.PIPE, universal_newlines=True)
-        measured = json.loads(answer.stdout.splitlines()[-1])
-        found.append({"failed": None, "r2": measured.get("r2"),
+        measured = report.answer_of(
+            args.huggingface_python, "-m", "benchmarks.peers.huggingface", f"--seed={seed}",
+            f"--model_dir={args.huggingface_model}", f"--task={cell.data}",
+            f"--data_dir={folder_of(args, cell.data)}", f"--learning_rate={cell.rate}",
+            f"--epochs={data.epochs}", *VARIANTS[cell.variant].peer)
+        ended.append({"failed": None, "r2": measured.get("r2"),
                       "metric": measured[data.metric.replace("eval_", "")]})
-    return found
+    return ended
 
 
 def row_of(cell: Cell, ended: List[Dict[str, Any]]) -> Dict[str, str]:
@@ -202,21 +189,19 @@ def row_of(cell: Cell, ended: List[Dict[str, Any]]) -> Dict[str, str]:
     failed = "–" if ended[0]["failed"] is None else f"{sum(each['failed'] for each in ended)} of {len(ended)}"
     return {"set, metric": f"{cell.data}, {SETS[cell.data].metric}", "rate": f"{cell.rate:g}",
             "variant": VARIANTS[cell.variant].title, "failed": failed,
-            "mean ± deviation": report.mean_and_deviation(values) if len(values) > 1 else f"{values[0]:.3f}",
+            "mean ± deviation": report.mean_and_deviation(values),
             "worst": f"{min(values):.3f}", "best": f"{max(values):.3f}",
             "each seed": ", ".join(f"{value:.3f}" for value in values),
-            "R²": report.mean_and_deviation(of_r2) if len(of_r2) > 1 else ""}
+            "R²": report.mean_and_deviation(of_r2) if of_r2 else ""}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("model", "data", "work_dir"):
-        parser.add_argument(f"--{name}", required=True, type=os.path.abspath)
+    parser = report.parser_of(__doc__, "model", "data", "work_dir")
     parser.add_argument("--huggingface_model", type=os.path.abspath)
     parser.add_argument("--before", type=os.path.abspath)
     parser.add_argument("--huggingface_python")
-    parser.add_argument("--sets", nargs="+", choices=list(SETS), default=[
-        "cola", "sst-2", "sts-b", "resume", "new-wiki"], help="several calls can run side by side")
+    parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS),
+                        help="several calls can run side by side")
     parser.add_argument("--variants", nargs="+", choices=list(VARIANTS), default=["plain", "corrected"])
     parser.add_argument("--rates", nargs="+", type=float, default=[2e-4, 5e-5])
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3, 4, 5])
@@ -234,16 +219,10 @@ def main() -> None:
         rows += [row_of(cell, ended)] if ended else []
     if not rows:
         sys.exit("No training has ended yet.")
-    versions = {"TensorFlow": report.version_of(sys.executable, "tensorflow")}
-    if args.huggingface_python:
-        versions.update({name: report.version_of(args.huggingface_python, package)
-                         for name, package in (("PyTorch", "torch"), ("transformers", "transformers"))})
     report.append(
         f"Short trainings: {EXAMPLES:,} examples of CoLA (2 epochs), SST-2 and STS-B (1 epoch), 32 a step; "
         f"Resume (1,000, 3 epochs), New-Wiki ({QUESTIONS:,} questions, half an epoch), 16 a step; MiniLM "
-        "encoder", rows,
-        command="python -m benchmarks.stability " + " ".join(sys.argv[sys.argv.index("--variants"):]
-                if "--variants" in sys.argv else []), versions=versions)
+        "encoder", rows, **report.versions_of(args.huggingface_python, "torch", "transformers"))
 
 
 if __name__ == "__main__":

@@ -3,16 +3,17 @@
   python -m benchmarks.startup --vocab_file=VOCAB --data_dir=glue/CoLA --num_replicas=8
 """
 
-import argparse
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
 import time
-from typing import Sequence
+from typing import Any, Dict, List, Sequence
 
 from benchmarks import report
+from engine.disk import files
 
 CONFIG = dict(vocab_size=30522, hidden_size=64, num_hidden_layers=12, num_attention_heads=4,
               intermediate_size=256, max_position_embeddings=128, type_vocab_size=2)
@@ -38,16 +39,29 @@ def our_seconds(flags: Sequence[str]) -> float:
     return seconds
 
 
+def write_task(folder: str, config: Dict[str, Any], length: int, count: int) -> List[str]:
+    """Writes a model's shape and a task of so many examples, full of random words.
+
+    Returns the flags with which `run_classifier.py` trains on it.
+    """
+    words, generator = [f"w{number}" for number in range(config["vocab_size"] - 5)], random.Random(1)
+    texts = (" ".join(generator.choices(words, k=length - 2)) for _ in range(count))
+    for name, lines in (("vocab.txt", ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]),
+                        ("bert_config.json", [json.dumps(config)]),
+                        ("train.tsv", [f"x\t{row % 2}\t\t{text}" for row, text in enumerate(texts)])):
+        files.write_text(os.path.join(folder, name), "".join(f"{line}\n" for line in lines))
+    return ["--task_name=cola", "--do_train", f"--data_dir={folder}", f"--vocab_file={folder}/vocab.txt",
+            f"--bert_config_file={folder}/bert_config.json", f"--store_dir={folder}/store",
+            f"--max_seq_length={length}"]
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("vocab_file", "data_dir"):
-        parser.add_argument(f"--{name}", required=True, type=os.path.abspath)
+    parser = report.parser_of(__doc__, "vocab_file", "data_dir")
     parser.add_argument("--num_replicas", type=int, default=8)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         config = os.path.join(folder, "bert_config.json")
-        with open(config, "w") as file:
-            json.dump(CONFIG, file)
+        files.write_json(config, CONFIG)
         flags = ["--task_name=cola", "--do_train", f"--data_dir={args.data_dir}",
                  f"--vocab_file={args.vocab_file}", f"--bert_config_file={config}",
                  f"--store_dir={folder}/store", f"--num_cpu_replicas={args.num_replicas}",

@@ -124,7 +124,7 @@ def _costs(operations: Iterable[tf.Operation], library: Dict[str, Any], function
         known.update((x.name, (result.shape, _small_value(result)))
                      for x, result in zip(op.outputs, outputs))
         name = _function_name(definition.signature.name)
-        used = needed_for(outputs)
+        used = step_graph.needed_for(outputs)
         inside = _costs([x for x in body.get_operations() if x in used], library, name, {})
         if _is_compiled(op, definition):
             yield Cost(name, name, sum(cost.flops for cost in inside),
@@ -160,17 +160,6 @@ def _body(definition: Any, inputs: Sequence[Tuple[tf.TensorShape, Any]], caller:
 
 def _small_value(tensor: tf.Tensor) -> Optional[Any]:
     return smart_cond.smart_constant_value(tensor) if tensor.dtype == tf.int32 else None
-
-
-def needed_for(tensors: Iterable[tf.Tensor]) -> set:
-    """The operations from which the tensors are computed."""
-    seen, waiting = set(), [tensor.op for tensor in tensors]
-    while waiting:
-        op = waiting.pop()
-        if op not in seen:
-            seen.add(op)
-            waiting += [tensor.op for tensor in op.inputs]
-    return seen
 
 
 def _function_name(name: str) -> str:
@@ -248,7 +237,10 @@ SIZES = {"base": (12, 768), "large": (24, 1024)}
 ROWS = (
     [("base", dict(batch_size=32, length=128, precision=precision), "")
      for precision in ("float32", "float16", "bfloat16")]
-    + [("base", dict(batch_size=32, length=128, precision="float16", xla=True), "")]
+    + [(model, dict(batch_size=32, length=128, precision="float16", xla=True), "")
+       for model in ("base", "large")]
+    + [("base", dict(batch_size=32, length=128, precision="float16", xla=xla, micro_batches=2), "")
+       for xla in (False, True)]
     + [("base", dict(batch_size=256, length=16, precision="float16"), ""),
        ("base", dict(batch_size=8, length=512, precision="float16"), ""),
        ("base", dict(batch_size=32, length=128, precision="float16", cards=2), ""),
@@ -276,13 +268,14 @@ def figures(workload: Workload, costs: Sequence[Cost]) -> Dict[str, str]:
     """A row of the table."""
     moved = sum(cost.bytes for cost in costs if not cost.is_product)
     exchanges = sum(cost.kind == "NcclAllReduce" for cost in costs)
+    examples = workload.batch_size * workload.micro_batches
     row = {"operations": f"{len(costs):,}", "all-reduces": str(exchanges or "–"),
            "TFLOP": f"{sum(cost.flops for cost in costs) / 1e12:.2f}", "GB": f"{moved / 1e9:.1f}"}
     for name in ("V100", "A100", "H100"):
         seconds = (CARDS[name].seconds(costs, workload.precision)
                    if workload.precision in CARDS[name].flops else None)
         row[f"{name}: ms, examples/s"] = (
-            f"{1e3 * seconds:.1f}, {workload.batch_size / seconds:,.0f}" if seconds else "–")
+            f"{1e3 * seconds:.1f}, {examples / seconds:,.0f}" if seconds else "–")
     return row
 
 
@@ -290,6 +283,8 @@ def describe(model: str, workload: Workload) -> str:
     """The workload in a table's first column."""
     parts = [f"BERT-{model}", workload.task, workload.precision,
              f"{workload.batch_size} × {workload.length}"]
+    if workload.micro_batches > 1:
+        parts.append(f"{workload.micro_batches} micro-batches")
     if workload.xla:
         parts.append("XLA")
     if workload.cards > 1:
@@ -297,12 +292,6 @@ def describe(model: str, workload: Workload) -> str:
     if workload.freeze_layers:
         parts.append(f"{workload.freeze_layers} layers frozen")
     return ", ".join(parts)
-
-
-def table(rows: Sequence[Dict[str, str]]) -> str:
-    """A table in Markdown."""
-    lines = [list(rows[0]), ["---"] * len(rows[0])] + [list(row.values()) for row in rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def itemized(costs: Sequence[Cost], key: Callable[[Cost], str]) -> List[Dict[str, str]]:
@@ -323,30 +312,26 @@ def append_tables() -> None:
     def costs_of_step(workload: Workload) -> List[Cost]:
         return step_costs(workload, step_graph.operations_of(workload))
 
-    def append(title: str, rows: Sequence[Dict[str, str]]) -> None:
-        report.append(title, rows, command="python -m benchmarks.step_cost",
-                      versions={"TensorFlow": tf.VERSION})
-
     rows = []
     for model, changes, published in ROWS:
         workload = Workload(*SIZES[model], **changes)
         rows.append({"step": describe(model, workload), **figures(workload, costs_of_step(workload)),
                      "published, examples/s": published})
-    append(STEPS, rows)
-    append(PARTS, itemized(costs_of_step(PART), lambda cost: cost.function))
+    report.append(STEPS, rows)
+    report.append(PARTS, itemized(costs_of_step(PART), lambda cost: cost.function))
     frozen = {count: costs_of_step(PART._replace(precision="float32", freeze_layers=count))
               for count in FROZEN_LAYERS}
     seconds = {count: CARDS["V100"].seconds(costs, "float32") for count, costs in frozen.items()}
     kept = ("operations", "TFLOP", "GB")
-    append(FROZEN, [{"frozen layers": str(count),
-                     **{name: value for name, value in figures(PART, costs).items() if name in kept},
-                     "estimated speed of a V100": f"{seconds[0] / seconds[count]:.1f} ×"}
-                    for count, costs in frozen.items()])
+    report.append(FROZEN, [{
+        "frozen layers": count,
+        **{name: value for name, value in figures(PART, costs).items() if name in kept},
+        "estimated speed of a V100": f"{seconds[0] / seconds[count]:.1f} ×"}
+        for count, costs in frozen.items()])
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = report.parser_of(__doc__)
     parser.add_argument("--model", choices=sorted(SIZES), default="base")
     parser.add_argument("--task", choices=(FINE_TUNING, PRETRAINING, PREDICTION),
                         default=FINE_TUNING)
@@ -370,9 +355,9 @@ def main() -> None:
                             args.precision, args.transfer, args.xla, args.cards,
                             args.freeze_layers, args.micro_batches)
         costs = step_costs(workload, step_graph.operations_of(workload))
-        print(table([{"": describe(args.model, workload), **figures(workload, costs)}]))
+        print(report.table([{"": describe(args.model, workload), **figures(workload, costs)}]))
         for key in ("function", "kind"):
-            print("\n" + table(itemized(costs, lambda cost: getattr(cost, key))))
+            print("\n" + report.table(itemized(costs, lambda cost: getattr(cost, key))))
     else:
         append_tables()
 

@@ -1,13 +1,13 @@
 """The graph of a training or prediction step, for cards that need not be there, with all sizes known."""
 
-from typing import Dict, List, NamedTuple, Set, Iterable
+from typing import Callable, Dict, Iterable, List, NamedTuple, Set
 
 import modeling
 import optimization
 from encoder import classifier
 from engine.checkpoints import checkpoints
-from engine.devices import precision, runtime
-from engine.devices.devices import Devices
+from engine.devices import runtime
+from engine.devices.devices import Devices, dtype_of
 from engine.model import Forward, Mode
 from engine.training import pool
 from engine.training.settings import TrainingSettings
@@ -45,26 +45,33 @@ def operations_of(workload: Workload) -> List[tf.Operation]:
         names = tuple(f"/gpu:{card}" for card in range(workload.cards))
         strategy = Devices(names, "GPU", "nccl" if workload.cards > 1 else "one_device",
                            tf.ConfigProto()).strategy()
-        step = _predictions if workload.task == PREDICTION else _training
         with strategy.scope():
             results = strategy.experimental_local_results(
-                runtime.run_on_replicas(strategy, lambda: step(workload)))
+                runtime.run_on_replicas(strategy, lambda: (
+                    _predictions(workload) if workload.task == PREDICTION
+                    else train_op(workload, features_of(workload)))))
         return list(needed([getattr(result, "op", result) for result in results]))
 
 
 def needed(operations: Iterable[tf.Operation]) -> Set[tf.Operation]:
     """All that runs for these to run."""
+    return _reached(operations, lambda op: [*(tensor.op for tensor in op.inputs), *op.control_inputs])
+
+
+def needed_for(tensors: Iterable[tf.Tensor]) -> Set[tf.Operation]:
+    """The operations from which the tensors are computed."""
+    return _reached([tensor.op for tensor in tensors], lambda op: [tensor.op for tensor in op.inputs])
+
+
+def _reached(operations: Iterable[tf.Operation], before: Callable[[tf.Operation], List[tf.Operation]]
+             ) -> Set[tf.Operation]:
     seen, waiting = set(), list(operations)
     while waiting:
         op = waiting.pop()
         if op not in seen:
             seen.add(op)
-            waiting += [tensor.op for tensor in op.inputs] + list(op.control_inputs)
+            waiting += before(op)
     return seen
-
-
-def _training(workload: Workload) -> tf.Operation:
-    return train_op(workload, features_of(workload))
 
 
 def train_op(workload: Workload, features: Dict[str, tf.Tensor]) -> tf.Operation:
@@ -72,7 +79,7 @@ def train_op(workload: Workload, features: Dict[str, tf.Tensor]) -> tf.Operation
     tf.train.get_or_create_global_step()
     mode = Mode(is_training=True, dropout_seed=tf.constant([1, 2], tf.int64),
                 computation=modeling.Computation(
-                    dtype=precision.dtype_of(workload.precision), compiled=workload.xla,
+                    dtype=dtype_of(workload.precision), compiled=workload.xla,
                     on_cards=True))
     scales_loss = "float16" in (workload.precision, workload.transfer)
     loss_scale = optimization.LossScale.create() if scales_loss else None
@@ -92,7 +99,7 @@ def train_op(workload: Workload, features: Dict[str, tf.Tensor]) -> tf.Operation
         with values.scope():
             return forward(own, mode)
     _, gradients = optimization.mean_gradients(
-        pool.Loss(loss_of, count, 0), count, loss_scale)
+        pool.Loss(loss_of, count, 0), count, loss_scale, compiled=workload.xla)
     return optimization.create_train_op(
         gradients, 1e-4, 10, 1, loss_scale=loss_scale, compiled=workload.xla,
         transfer_dtype=tf.as_dtype(workload.transfer))
@@ -100,7 +107,7 @@ def train_op(workload: Workload, features: Dict[str, tf.Tensor]) -> tf.Operation
 
 def _predictions(workload: Workload) -> tf.Operation:
     mode = Mode(is_training=False, dropout_seed=None, computation=modeling.Computation(
-        dtype=precision.dtype_of(workload.precision), compiled=workload.xla, on_cards=True,
+        dtype=dtype_of(workload.precision), compiled=workload.xla, on_cards=True,
         cast=_cast_when_restored))
     predictions = _forward(workload)(features_of(workload), mode).predictions
     return tf.group(*predictions.values())

@@ -22,12 +22,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from typing import Dict, List, NamedTuple, Sequence, Tuple
+from typing import Dict, List, NamedTuple, Tuple
 
 import numpy as np
 
 from benchmarks import report
-from engine.devices.precision import FLOAT32, PRECISIONS
+from engine.devices.devices import FLOAT32, PRECISIONS
+from engine.disk import files
 
 # File, columns of label and text, lines of header, steps of a training of ours.
 SETS = {"cola": ("glue/CoLA/train.tsv", 1, 3, 0, 120),
@@ -161,9 +162,8 @@ def write_texts(name: str, data: str, folder: str) -> None:
     order = np.random.RandomState(0).permutation(len(examples))[:32 * STEPS_OF_SET]
     lines = ["x\t{}\t\t{}\n".format(*examples[place]) for place in order]
     os.makedirs(folder)
-    for part, some in (("train", lines), ("dev", lines[:NUM_DEV])):
-        with open(os.path.join(folder, f"{part}.tsv"), "w", encoding="utf-8") as file:
-            file.writelines(some)
+    for part, end in (("train", len(lines)), ("dev", NUM_DEV)):
+        files.write_text(os.path.join(folder, f"{part}.tsv"), "".join(lines[:end]))
 
 
 def write_model(name: str, model: str, data: str, folder: str) -> str:
@@ -172,14 +172,13 @@ def write_model(name: str, model: str, data: str, folder: str) -> str:
     Returns the flag that starts from its weights, "" for Chinese: it has only the shape.
     """
     shutil.copytree(model, folder)
-    with open(os.path.join(folder, "bert_config.json")) as file:
-        config = {**json.load(file), "hidden_act": "gelu"}
+    path, start = os.path.join(folder, "bert_config.json"), f"--init_checkpoint={folder}/bert_model.ckpt"
+    config = {**files.read_json(path, "--model"), "hidden_act": "gelu"}
     if name == "chnsenticorp":
-        config["vocab_size"] = 21128
+        config["vocab_size"], start = 21128, ""
         shutil.copy(os.path.join(data, "vocab/chinese/vocab.txt"), folder)
-    with open(os.path.join(folder, "bert_config.json"), "w") as file:
-        json.dump(config, file)
-    return "" if name == "chnsenticorp" else f"--init_checkpoint={folder}/bert_model.ckpt"
+    files.write_json(path, config)
+    return start
 
 
 def figure_of(command: str, values: Dict[str, object]) -> float:
@@ -221,13 +220,8 @@ def measure(args: argparse.Namespace, name: str, work: str) -> List[Dict[str, st
              "peer": f"{np.median(theirs):,.4g}", "ours / peer": report.ratios(ours, theirs)}]
 
 
-def versions_of(python: str, packages: Sequence[str]) -> Dict[str, str]:
-    return {package: report.version_of(python, package) for package in packages}
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = report.parser_of(__doc__)
     parser.add_argument("comparison", choices=COMPARISONS)
     parser.add_argument("--set", choices=SETS, help="of texts")
     parser.add_argument("--model", type=os.path.abspath, help="a folder with an encoder")
@@ -247,14 +241,8 @@ def main() -> None:
         parser.error(f"the peers of {args.comparison} are {', '.join(peers)}")
     with tempfile.TemporaryDirectory() as work:
         rows = measure(args, args.comparison, work)
-    kept = "set", "peer", "precision", "replicas", "dynamic_padding"
-    flags = [f"--{name}={getattr(args, name)}" for name in kept
-             if getattr(args, name) != parser.get_default(name)]
     report.append("Speed beside a peer", rows,
-                  command=" ".join(["python -m benchmarks.throughput", args.comparison, *flags]),
-                  versions={"TensorFlow": report.version_of(sys.executable, "tensorflow"),
-                            **(versions_of(args.peer_python, ("torch", "transformers"))
-                               if args.peer_python else {})})
+                  **report.versions_of(args.peer_python, "torch", "transformers"))
 
 
 if __name__ == "__main__":

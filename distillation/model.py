@@ -8,18 +8,16 @@ import modeling
 from distillation import losses
 from distillation.student import learned_layers
 from distillation.teacher import SCOPE, Teacher
-from encoder import bert
+from encoder import bert, label_types
 from engine.checkpoints import checkpoints
 from engine.model import INFERENCE, Forward, Mode, Outputs
-from runs import label_types
 
 PROJECTION = "projection"  # scope of the variables that only the intermediate stage has
 
 _OUTPUT_LOSSES = {
-    label_types.SingleLabel.name: losses.soft_cross_entropy,
-    label_types.Scorer.name: losses.soft_cross_entropy,
-    label_types.MultiLabel.name: losses.soft_sigmoid_cross_entropy,
-    label_types.Regression.name:
+    label_types.SingleLabel: losses.soft_cross_entropy,
+    label_types.MultiLabel: losses.soft_sigmoid_cross_entropy,
+    label_types.Regression:
         lambda student, teacher, temperature: losses.output_error(student, teacher),
 }
 
@@ -105,7 +103,7 @@ def prediction(classify: Forward, kind: label_types.Kind, *, temperature: float,
     """
     def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
         outputs = classify(features, mode)
-        loss = _OUTPUT_LOSSES[kind.name](
+        loss = _OUTPUT_LOSSES[type(kind)](
             outputs.predictions["logits"], features["teacher_logits"], temperature) / loss_unit
         if label_weight:
             loss = (1.0 - label_weight) * loss + label_weight * outputs.loss

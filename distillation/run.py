@@ -79,17 +79,14 @@ def define_flags() -> flags.FlagValues:
     define_run_flags(values, EpochSchedule)
     settings.define_flags(values, PredictionSettings)
     device_flags.define_for_training(values)
-    _set_default_of_stage(values, "num_train_epochs", "Passes over the training set; by default "
-                          "as in the paper: for --stage=intermediate 20 (10 for the large tasks, "
-                          "50 for cola), for the other stages 3.")
-    _set_default_of_stage(values, "learning_rate", "Peak learning rate, by default 5e-5, or 3e-5 "
-                          "for --stage=prediction.")
+    for name, text in (
+            ("num_train_epochs", "Passes over the training set; by default as in the paper: for "
+             "--stage=intermediate 20 (10 for the large tasks, 50 for cola), for the other stages 3."),
+            ("learning_rate", "Peak learning rate, by default 5e-5, or 3e-5 for "
+             "--stage=prediction.")):
+        values.set_default(name, None)  # that of the stage
+        values[name].help = text
     return values
-
-
-def _set_default_of_stage(values: flags.FlagValues, name: str, help_text: str) -> None:
-    values.set_default(name, None)
-    values[name].help = help_text
 
 
 def main(values: flags.FlagValues) -> None:
@@ -207,16 +204,24 @@ def _with_task_of(values: flags.FlagValues, taught: Classification) -> Classific
 def _student(values: flags.FlagValues, teacher: Teacher, learned: DistillationSettings) -> Student:
     """The student and its initial values, if it can learn from the teacher."""
     student = students.find(settings.required(values, "student"), teacher)
-    students.check_vectors(student.config, teacher)
-    if learned.stage != PREDICTION:
-        students.check_layers(student.config, teacher.config, attention=learned.attention_loss)
+    own, others, stage = student.config, teacher.config, learned.stage
+    if teacher.outputs == "vectors" and own.hidden_size != others.hidden_size:
+        raise UserError(f"--student gives vectors of {own.hidden_size} components and --teacher of "
+                        f"{others.hidden_size}, and the loss is their cosine: give the student the "
+                        f"hidden size {others.hidden_size}")
+    if stage != PREDICTION:
+        students.learned_layers(own, others)  # refuses too many
+        heads = others.num_attention_heads
+        if learned.attention_loss and own.num_attention_heads != heads:
+            raise UserError(f"--student has {own.num_attention_heads} attention heads and --teacher "
+                            f"{heads}: give the student {heads}, or set --attention_loss=false")
     if student.checkpoint:
         return student
-    found = students.initial_values(student.config, teacher, with_head=learned.stage == PREDICTION)
-    if not found:
+    checkpoint = students.initial_values(own, teacher, with_head=stage == PREDICTION)
+    if not checkpoint:
         log.warn(f"--student={values.student} has another hidden size than the teacher "
-                 f"({teacher.config.hidden_size}): it starts from random values")
-    return student._replace(checkpoint=found)
+                 f"({others.hidden_size}): it starts from random values")
+    return student._replace(checkpoint=checkpoint)
 
 
 def _encoding(values: flags.FlagValues, teacher: Teacher, student: Student,

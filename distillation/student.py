@@ -65,24 +65,6 @@ def learned_layers(student: modeling.BertConfig, teacher: modeling.BertConfig) -
     return [(layer + 1) * others // count for layer in range(count)]
 
 
-def check_layers(student: modeling.BertConfig, teacher: modeling.BertConfig, *,
-                 attention: bool) -> None:
-    """Raises a UserError if the student has too many layers, or for attention other heads."""
-    learned_layers(student, teacher)
-    heads, others = student.num_attention_heads, teacher.num_attention_heads
-    if attention and heads != others:
-        raise UserError(f"--student has {heads} attention heads and --teacher {others}: give the "
-                        f"student {others}, or set --attention_loss=false")
-
-
-def check_vectors(student: modeling.BertConfig, teacher: Teacher) -> None:
-    """Raises a UserError if the student's vectors cannot be compared with those of the teacher."""
-    size, others = student.hidden_size, teacher.config.hidden_size
-    if teacher.outputs == "vectors" and size != others:
-        raise UserError(f"--student gives vectors of {size} components and --teacher of {others}, and "
-                        f"the loss is their cosine: give the student the hidden size {others}")
-
-
 def initial_values(student: modeling.BertConfig, teacher: Teacher, *,
                    with_head: bool) -> Optional[checkpoints.Checkpoint]:
     """The teacher's values for a student of this shape, as a checkpoint of the student's variables.
@@ -106,5 +88,5 @@ def initial_values(student: modeling.BertConfig, teacher: Teacher, *,
 
 
 def _in_teacher(name: str, layers: Sequence[int]) -> str:
-    return re.sub(r"/layer_(\d+)/", lambda found: f"/layer_{layers[int(found.group(1))] - 1}/",
+    return re.sub(r"/layer_(\d+)/", lambda match: f"/layer_{layers[int(match.group(1))] - 1}/",
                   name)

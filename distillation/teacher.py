@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 import modeling
-from encoder import label_config, model_files
+from encoder import model_files, task_json
 from encoder.encoding import Encoding
 from engine.checkpoints import checkpoints
 from engine.data import store
@@ -33,27 +33,24 @@ class Teacher(NamedTuple):
     encoding: Encoding
     model: Optional[Capability] = None  # None of an encoder
     kind: str = ""  # of the model, see `runs.kinds`
+    outputs: str = "logits"  # the name of its prediction: a model for similarity gives "vectors"
 
     @property
     def digest(self) -> str:
         """A hash of its checkpoint's index, which has a checksum of each variable's values."""
         return files.hash_of_file(self.checkpoint.path + ".index")
 
-    @property
-    def outputs(self) -> str:
-        """The name of its prediction: a model for similarity gives a vector."""
-        return "vectors" if self.kind == label_config.SIMILARITY else "logits"
-
 
 def load(directory: str) -> Teacher:
     """The model in the output directory of a training, an export, or a converted model."""
     trained = model_files.open_folder(directory, "--teacher")
-    description = trained.description()
-    if not description or description["kind"] != label_config.SIMILARITY:
-        trained = model_files.open_folder(directory, "--teacher", model_files.LABELS)
-    kind = trained.description()["kind"]
-    model = kinds.class_of(kind).open(trained)
-    return Teacher(model.config, trained.checkpoint, model.encoding, model, kind)
+    description = trained.description() or {}
+    gives_vectors = task_json.gives_vectors(description)
+    if not gives_vectors:
+        model_files.check(trained, model_files.LABELS)
+    model = kinds.class_of(description["kind"]).open(trained)
+    return Teacher(model.config, trained.checkpoint, model.encoding, model, description["kind"],
+                   "vectors" if gives_vectors else "logits")
 
 
 def load_encoder(directory: str, max_seq_length: int) -> Teacher:

@@ -1,7 +1,6 @@
 """The three stages of distillation as training runs: their models, features and facts."""
 
 import dataclasses
-import json
 from typing import Any, Dict, NamedTuple, Optional
 
 import numpy as np
@@ -12,13 +11,11 @@ from encoder import pretraining_tfrecords
 from encoder.encoding import Encoding
 from engine.data.batches import Features, Source, token_features
 from engine.data.plan import TrainingPlan
-from engine.disk import files
 from engine.settings import setting
 from engine.training import run_record
 from modeling import BertConfig
 from runs.capability import Capability, Job, Training
 from tasks.capability import training_of
-from tasks.data import TrainingSet
 
 GENERAL, INTERMEDIATE, PREDICTION = STAGES = ("general", "intermediate", "prediction")
 
@@ -63,20 +60,24 @@ class Distillation(NamedTuple):
             examples: a set of the teacher's kind.
         """
         if self.teacher.outputs == "vectors":
-            return self._of_vectors(job, examples)
-        return self._of_labels(job, examples)
-
-    def _of_vectors(self, job: Job, texts: Any) -> Training:
-        """On the distinct texts of a `similarity.data.TextSet`."""
-        source = texts.source()._replace(
-            dynamic_padding=job.settings.training.dynamic_padding)
-        plain = Training(len(texts), texts.content_hash, None, lambda: source)
+            source = inputs = examples.source()._replace(
+                dynamic_padding=job.settings.training.dynamic_padding)
+            training = Training(len(examples), examples.content_hash,
+                                model.similarity(job.model.forward()), lambda: source)
+        else:
+            source, inputs = (examples.source(with_labels=labels) for labels in (True, False))
+            training = training_of(job, examples)
+            training = training._replace(
+                forward=model.prediction(
+                    training.forward, job.model.kind, temperature=self.settings.temperature,
+                    label_weight=self.settings.label_weight, loss_unit=training.loss_unit),
+                baseline=None)  # the stage's loss is not that of the labels
         if self.settings.stage == INTERMEDIATE:
-            return plain._replace(**self._learning_states(job.model.config))
-        return plain._replace(
-            forward=model.similarity(job.model.forward()),
-            make_source=lambda: self._with_outputs(job, source, source, texts),
-            facts=self.facts())
+            return training._replace(
+                make_source=lambda: inputs, **self._learning_states(job.model.config))
+        return training._replace(
+            make_source=lambda: self._with_outputs(job, source, inputs, examples),
+            facts={**training.facts, **self.facts()})
 
     def _with_outputs(self, job: Job, source: Source, inputs: Source, examples: Any) -> Source:
         used, num_replicas = np.arange(len(source.lengths)), job.devices.num_replicas
@@ -91,26 +92,10 @@ class Distillation(NamedTuple):
             self.teacher, source, inputs, examples.store_name, job.devices, used=used,
             store_dir=job.settings.store_dir, per_replica_batch_size=self.predict_batch_size)
 
-    def _of_labels(self, job: Job, examples: TrainingSet) -> Training:
-        # A stage's loss is not that of the labels, so their baseline does not apply.
-        of_labels = training_of(job, examples)._replace(baseline=None)
-        settings = self.settings
-        if settings.stage == INTERMEDIATE:
-            return of_labels._replace(
-                make_source=lambda: examples.source(with_labels=False),
-                **self._learning_states(job.model.config))
-        return of_labels._replace(
-            forward=model.prediction(
-                of_labels.forward, job.model.kind, temperature=settings.temperature,
-                label_weight=settings.label_weight, loss_unit=of_labels.loss_unit),
-            make_source=lambda: self._with_outputs(
-                job, examples.source(with_labels=True), examples.source(with_labels=False), examples),
-            facts={**of_labels.facts, **self.facts()})
-
     def general_training(self, job: Job, texts: pretraining_tfrecords.Opened) -> Training:
         """The training of the student on texts without labels."""
         return Training(
-            len(texts.records), files.hash_of(json.dumps(texts.hashes).encode("utf-8")),
+            len(texts.records), texts.content_hash,
             make_source=lambda: source_of_texts(
                 texts, job.model.encoding, dynamic_padding=job.settings.training.dynamic_padding),
             **self._learning_states(job.model.config))

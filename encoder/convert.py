@@ -23,11 +23,11 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from encoder import (
-    huggingface, label_config, model_files, sentence_transformers, variables, vocabulary)
+    huggingface, label_types, model_files, sentence_transformers, task_json, variables, vocabulary)
 from encoder.encoding import load_encoding
 from encoder.huggingface import Weights
 from engine import log
-from engine.checkpoints import checkpoints, onnx_file, saved_model
+from engine.checkpoints import checkpoints, onnx_file
 from engine.cli import command
 from engine.disk import files
 from engine.errors import UserError
@@ -81,21 +81,19 @@ def convert_from_huggingface(source_dir: str, output_dir: str, *,
     tokens = vocabulary.read_tokens(source_dir, bert_config["vocab_size"])
     do_lower_case, tokenizer_warnings = vocabulary.read_casing(source_dir, tokens)
     longest = vocabulary.longest_input(source_dir, bert_config["max_position_embeddings"])
-    num_outputs = huggingface.num_outputs(weights, config)
-    description = None
+    num_outputs, description, labels = huggingface.num_outputs(weights, config), None, None
     if sentences:
-        description = {**sentences.description, "do_lower_case": do_lower_case,
-                       "max_seq_length": min(sentences.max_seq_length or longest, longest)}
+        description = sentences.description
+        longest = min(sentences.max_seq_length or longest, longest)
     elif num_outputs:
-        description = {**label_config.from_huggingface(config, config_path, num_outputs),
-                       "takes_pairs": takes_pairs, "do_lower_case": do_lower_case,
-                       "max_seq_length": longest}
+        labels = label_types.from_huggingface(config, config_path, num_outputs)
+        description = {**labels.describe(), "takes_pairs": takes_pairs}
     matched = variables.match(weights.shapes, bert_config, "huggingface", weights.path,
-                              description and label_config.num_outputs(description))
+                              labels and labels.num_outputs)
     values = {row.tensorflow: _transposed(row, weights.read(row.huggingface))
               for row in matched.rows}
     warnings = config_warnings + tokenizer_warnings + matched.warnings
-    return _write_model_folder(output_dir, values, bert_config, tokens, do_lower_case, description,
+    return _write_model_folder(output_dir, values, bert_config, tokens, do_lower_case, longest, description,
                                warnings + (sentences.warnings if sentences else []))
 
 
@@ -111,7 +109,7 @@ def convert_from_checkpoint(source: str, output_dir: str, *, labels: Sequence[st
         source: the prefix of a checkpoint, or the folder of a training.
         output_dir: new or empty; written completely or not at all.
         labels: of the classifier's outputs, in their order; none for a regression or an encoder.
-        label_kind: one of `label_config.KINDS`; default: a single label, or a regression.
+        label_kind: one of `task_json.LABEL_TYPES`; default: a single label, or a regression.
         do_lower_case: default: as the files beside the vocabulary or its tokens say.
         max_seq_length: the longest input in tokens; default: 128, or all positions if fewer.
         bert_config_file, vocab_file: default: those beside the checkpoint.
@@ -129,20 +127,20 @@ def convert_from_checkpoint(source: str, output_dir: str, *, labels: Sequence[st
     load_encoding(vocab_file, do_lower_case=do_lower_case, max_seq_length=length,
                   vocab_size=config.vocab_size)  # checks that it is a vocabulary of the model's
     num_outputs, = model.checkpoint.shapes.get("output_bias", [0])
-    description = {**label_config.of_labels(labels, label_kind, num_outputs, "--labels"),
-                   "takes_pairs": takes_pairs, "do_lower_case": do_lower_case,
-                   "max_seq_length": length} if num_outputs or labels or label_kind else None
+    description = {
+        **label_types.of_names(labels, label_kind, num_outputs, "--labels").describe(),
+        "takes_pairs": takes_pairs} if num_outputs or labels or label_kind else None
     held = _weights_of(model.checkpoint)
     matched = variables.match(held.shapes, config.to_dict(), "tensorflow", held.path,
                               num_outputs or None)
     values = {row.tensorflow: held.read(row.tensorflow) for row in matched.rows}
-    return _write_model_folder(output_dir, values, config.to_dict(), tokens, do_lower_case,
+    return _write_model_folder(output_dir, values, config.to_dict(), tokens, do_lower_case, length,
                                description, warnings + matched.warnings)
 
 
 def _write_model_folder(output_dir: str, values: Mapping[str, np.ndarray],
                         bert_config: Mapping[str, Any], tokens: List[str], do_lower_case: bool,
-                        description: Optional[Mapping[str, Any]],
+                        max_seq_length: int, description: Optional[Mapping[str, Any]],
                         warnings: List[str]) -> Conversion:
     with files.new_folder(output_dir, "--output_dir") as folder:
         checkpoints.write_checkpoint(os.path.join(folder, CHECKPOINT), values)
@@ -150,7 +148,7 @@ def _write_model_folder(output_dir: str, values: Mapping[str, np.ndarray],
         files.write_text(os.path.join(folder, vocabulary.FILE), "\n".join(tokens) + "\n")
         vocabulary.write_casing(folder, do_lower_case)
         if description:
-            files.write_json(os.path.join(folder, label_config.FILE), description)
+            task_json.write(folder, description, do_lower_case, max_seq_length)
             tf.train.update_checkpoint_state(folder, CHECKPOINT)  # as a trained model's folder
     return Conversion(os.path.join(output_dir, CHECKPOINT), do_lower_case, warnings)
 
@@ -171,34 +169,35 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
     config_path = bert_config_file or model.file(model_files.CONFIG)
     bert_config = model_files.load_config(config_path).to_dict()
     config = _config_from_tensorflow(bert_config, config_path)
-    description = model.description()
+    description = model.description() or {}
+    labels = (label_types.of_description(description, f"--from_tensorflow={source}")
+              if task_json.is_classifiers(description) else None)
     matched = variables.match(weights.shapes, bert_config, "tensorflow", weights.path,
-                              description and label_config.num_outputs(description))
+                              labels and labels.num_outputs)
     vocab_file = vocab_file or model.file(vocabulary.FILE)
     tokens = vocabulary.read_tokens(vocab_file, config["vocab_size"])
     do_lower_case, warnings = vocabulary.read_casing(os.path.dirname(vocab_file), tokens)
-    max_length, labels = config["max_position_embeddings"], {}
-    gives_vectors = description and description["kind"] == label_config.SIMILARITY
-    if gives_vectors or variables.CLASSIFIER in matched.parts:
+    max_length, gives_vectors = config["max_position_embeddings"], task_json.gives_vectors(description)
+    if variables.CLASSIFIER not in matched.parts:
+        labels = None
+    if gives_vectors or labels:
         do_lower_case = description["do_lower_case"]
         max_length = description["max_seq_length"]
-    if variables.CLASSIFIER in matched.parts:
-        labels = label_config.to_huggingface(description, f"--from_tensorflow={source}")
     if "output_bias" in weights.shapes and not description:
         warnings.append("it is a classifier whose labels are not known: --from_checkpoint and "
                         "--labels make a model folder of it, which keeps its head")
     with files.new_folder(output_dir, "--output_dir") as folder:
         values = {row.tensorflow: weights.read(row.tensorflow) for row in matched.rows}
-        mean, deviation = label_config.scale(description or {})
-        if variables.CLASSIFIER in matched.parts and (mean, deviation) != (0.0, 1.0):
+        if labels and (labels.mean, labels.deviation) != (0.0, 1.0):
             # A regression gives numbers in the labels' unit there.
-            values["output_weights"] = (values["output_weights"] * deviation).astype(np.float32)
-            values["output_bias"] = (values["output_bias"] * deviation + mean).astype(np.float32)
+            for name, shift in (("output_weights", 0.0), ("output_bias", labels.mean)):
+                values[name] = (values[name] * labels.deviation + shift).astype(np.float32)
         save_file(
             {row.huggingface: _transposed(row, values[row.tensorflow]) for row in matched.rows},
             os.path.join(folder, huggingface.WEIGHTS), metadata={"format": "pt"})
         files.write_json(os.path.join(folder, huggingface.CONFIG),
-                         {"architectures": [_architecture(matched.parts)], **config, **labels})
+                         {"architectures": [_architecture(matched.parts)], **config,
+                          **(label_types.to_huggingface(labels) if labels else {})})
         files.write_text(os.path.join(folder, vocabulary.FILE), "\n".join(tokens) + "\n")
         files.write_json(os.path.join(folder, vocabulary.CASING_FILE), {
             "tokenizer_class": "BertTokenizer", "do_lower_case": do_lower_case,
@@ -281,7 +280,7 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_list("labels", [], "With --from_checkpoint: the labels of the classifier's "
                       "outputs, in their order, separated by commas; none for a regression.",
                       flag_values=values)
-    flags.DEFINE_enum("label_kind", None, list(label_config.KINDS), "With --from_checkpoint: "
+    flags.DEFINE_enum("label_kind", None, list(task_json.LABEL_TYPES), "With --from_checkpoint: "
                       "whether a text has one label, any number of them or a number; default: one "
                       "label, or without --labels a number.", flag_values=values)
     flags.DEFINE_bool("takes_pairs", False, "The classifier takes pairs of texts (its files do "
@@ -331,9 +330,9 @@ def _write_onnx(values: flags.FlagValues) -> None:
     for name in {"output_dir"}.union(*(options for _, options in _CONVERSIONS.values())):
         if values[name].present:
             raise UserError(f"--{name} does not go with --to_onnx")
-    if not saved_model.is_there(source):
+    if not checkpoints.is_saved_model(source):
         raise UserError(f"--from_tensorflow={source} is no export (it has no "
-                        f"{saved_model.GRAPH_FILE}), and --to_onnx needs one: the command that "
+                        f"{checkpoints.GRAPH_FILE}), and --to_onnx needs one: the command that "
                         "trained the model writes it with --do_export")
     # TensorFlow's own reader checks too little.
     checkpoints.open_checkpoint(source, "--from_tensorflow")

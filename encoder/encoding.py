@@ -4,7 +4,8 @@ Layout, as in the original: [CLS] a [SEP] or [CLS] a [SEP] b [SEP]. If the token
 longer text is cut, by default at its end. If b has no tokens, it has no [SEP] either.
 """
 
-from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import (
+    Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar)
 
 import numpy as np
 
@@ -13,13 +14,17 @@ from encoder.long_texts import LongTexts
 from encoder.text_counts import FACT, TextCounts, describe
 from engine import log
 from engine.data import store
+from engine.data.chunks import in_chunks
 from engine.errors import UserError
+from engine.progress import Counter
 from tokenization import BatchTokenizer
 
 # Some models round their vocab_size up to a multiple of this.
 _VOCAB_PADDING = 128
 ONE_SEGMENT = ("type_vocab_size is 1: of pairs, the second text gets zeros in place of the embedding "
                "of its segment")
+
+Item = TypeVar("Item")
 
 
 class Encoding(NamedTuple):
@@ -58,6 +63,11 @@ class Encoding(NamedTuple):
             self.counts.warnings.append(warning)
             log.warn(warning)
 
+    def facts(self) -> Dict[str, Any]:
+        """What determines the ids of a text, for the key of a store."""
+        return {"vocab": self.vocab_hash, "do_lower_case": self.do_lower_case,
+                "max_seq_length": self.max_seq_length}
+
     @property
     def id_dtype(self) -> str:
         """NumPy's name of the ids' type in a store: "uint16" if it holds all ids, else "uint32"."""
@@ -84,6 +94,33 @@ def load_encoding(vocab_file: str, *, do_lower_case: bool, max_seq_length: int,
     return Encoding(tokenizer, vocab_file, vocabulary.content_hash(vocab_file), do_lower_case,
                     max_seq_length, counts=TextCounts(tokenizer.vocab["[UNK]"]),
                     type_vocab_size=type_vocab_size)
+
+
+def open_or_tokenize(path: str, encoding: Encoding, store_dir: str, name: str, key: Mapping[str, Any],
+                     columns: Mapping[str, store.Column], read: Callable[[], Iterable[Item]],
+                     encode: Callable[[List[Item]], store.Chunk], *, unit: str, chunk_size: int,
+                     size_of: Callable[[Item], int] = lambda item: 1,
+                     facts: Callable[[], Mapping[str, Any]] = dict) -> store.Store:
+    """Opens the store of a file's texts, tokenizing them first if there is none; reports what is odd.
+
+    Args:
+        path: of the file, for messages.
+        store_dir, name, key, columns, facts: see `store.open_or_build`; the facts get the counts of texts.
+        read: called only to tokenize; yields the items of the file, such as sentences.
+        encode: makes a chunk of the store from some items.
+        unit: of items, in the plural, for messages.
+        chunk_size, size_of: see `in_chunks`.
+    """
+    def chunks() -> Iterator[store.Chunk]:
+        with Counter(f"Preparing {path}", unit=unit) as counter:
+            for items in in_chunks(read(), chunk_size, size_of):
+                yield encode(items)
+                counter.advance(len(items))
+
+    records = store.open_or_build(store_dir, name, key, columns, chunks,
+                                  facts=lambda: {**facts(), **encoding.counts.take()})
+    encoding.report(path, records.facts)
+    return records
 
 
 def encode_texts_and_pairs(texts_a: List[str], texts_b: List[str],

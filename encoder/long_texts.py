@@ -10,7 +10,7 @@ from typing import Any, Dict, Mapping, Optional, Tuple
 
 import numpy as np
 
-from encoder.label_config import FILE
+from encoder.task_json import FILE
 from engine.errors import UserError
 from engine.settings import setting
 
@@ -90,7 +90,7 @@ class LongTexts:
 
 
 def of_description(description: Mapping[str, Any]) -> LongTexts:
-    """What a classifier's description (see `label_config`) says; raises a UserError if damaged."""
+    """What a classifier's description (see `task_json`) says; raises a UserError if damaged."""
     facts = description.get(ENTRY)
     if facts is None:
         return LongTexts()

@@ -1,7 +1,7 @@
 """The files of a model folder: commands that make a model write them, commands that take one read them.
 
 It holds `bert_config.json`, `vocab.txt`, the casing (`tokenizer_config.json`) and a checkpoint; a
-classifier also `task.json` (see `label_config`). What a command needs of a model is decided here,
+fine-tuned model also `task.json`. What a command needs of a model is decided here,
 from the files and the names of the variables alone, before any graph is built.
 """
 
@@ -10,7 +10,7 @@ import shutil
 from typing import Any, Dict, Mapping, NamedTuple, Optional
 
 import modeling
-from encoder import huggingface, label_config, variables, vocabulary
+from encoder import huggingface, label_types, task_json, variables, vocabulary
 from encoder.encoding import Encoding, load_encoding
 from encoder.pretraining_heads import require_masked_lm_head
 from engine import log
@@ -61,7 +61,7 @@ class ModelFiles(NamedTuple):
 
     def description(self) -> Optional[Dict[str, Any]]:
         """The content of `task.json`; None if there is none."""
-        return label_config.read(self.folder)
+        return task_json.read(self.folder)
 
 
 def load_config(path: str) -> modeling.BertConfig:
@@ -99,7 +99,7 @@ def open_folder(path: str, flag: str, needs: str = ENCODER) -> ModelFiles:
         needs: what the command needs of the model, one of NEEDS.
     """
     if os.path.exists(os.path.join(path, huggingface.CONFIG)) and not any(
-            name in (CONFIG, saved_model.GRAPH_FILE) or name.endswith(".index")
+            name in (CONFIG, checkpoints.GRAPH_FILE) or name.endswith(".index")
             for name in os.listdir(path)):
         raise UserError(f"{flag}={path} is a Hugging Face folder: python -m encoder.convert "
                         f"--from_huggingface={path} --output_dir=... makes a model folder of it")
@@ -107,20 +107,7 @@ def open_folder(path: str, flag: str, needs: str = ENCODER) -> ModelFiles:
     names = needs == FOREIGN and variables.known_names(checkpoint.shapes)
     checkpoint = checkpoint.renamed(names) if names else checkpoint
     model = ModelFiles(path, flag, folder_of(checkpoint.path), checkpoint)
-    if needs == MASKED_LM:
-        require_masked_lm_head(checkpoint)
-    if needs in (CLASSIFIER, LABELS) or needs == FOREIGN and not names:
-        require_classifier(checkpoint, flag)
-        description = model.description()
-        if description:
-            label_config.require_classifier(description, f"{flag}={path}")
-        elif needs == LABELS:
-            raise unknown_labels(model)
-    if variables.WORD_EMBEDDINGS not in checkpoint.shapes:
-        examples = ", ".join(checkpoint.parameters()[:3])
-        raise UserError(f"{flag}={checkpoint.path} is not a BERT: it has none of the "
-                        f"model's variables, such as {variables.WORD_EMBEDDINGS}; it has "
-                        f"{examples} ...{_conversion(checkpoint)}")
+    check(model, needs)
     return model
 
 
@@ -129,9 +116,31 @@ def folder_of(path: str) -> str:
     folder = path if os.path.isdir(path) else os.path.dirname(path)
     if os.path.basename(folder) == saved_model.VARIABLES:
         folder = os.path.dirname(folder)
-    if saved_model.is_there(folder):
+    if checkpoints.is_saved_model(folder):
         return os.path.join(folder, saved_model.ASSETS)
     return folder
+
+
+def check(model: ModelFiles, needs: str) -> None:
+    """Raises a UserError if the model lacks what the command needs, one of NEEDS."""
+    if needs == MASKED_LM:
+        require_masked_lm_head(model.checkpoint)
+    if needs in (CLASSIFIER, LABELS) or needs == FOREIGN and not model.checkpoint.stored_names:
+        require_classifier(model.checkpoint, model.flag)
+        description = model.description()
+        if description:
+            label_types.of_description(description, f"{model.flag}={model.path}")
+        elif needs == LABELS:
+            raise UserError(
+                f"{model.flag}={model.path}: {model.folder} holds no {task_json.FILE}, so that the "
+                "labels of this classifier are not known: python -m encoder.convert "
+                f"--from_checkpoint={model.path} --labels=... --output_dir=... makes a model folder "
+                "of it")
+    if variables.WORD_EMBEDDINGS not in model.checkpoint.shapes:
+        examples = ", ".join(model.checkpoint.parameters()[:3])
+        raise UserError(f"{model.flag}={model.checkpoint.path} is not a BERT: it has none of the "
+                        f"model's variables, such as {variables.WORD_EMBEDDINGS}; it has "
+                        f"{examples} ...{_conversion(model.checkpoint)}")
 
 
 def has_output_layer(checkpoint: checkpoints.Checkpoint) -> bool:
@@ -192,14 +201,6 @@ def _conversion(checkpoint: checkpoints.Checkpoint) -> str:
     return ("; its names are other code's: python -m encoder.convert --from_checkpoint="
             f"{checkpoint.path} --output_dir=... makes a model folder of it"
             if variables.known_names(checkpoint.shapes) else "")
-
-
-def unknown_labels(model: ModelFiles) -> UserError:
-    """The error for a classifier that other code has fine-tuned."""
-    return UserError(
-        f"{model.flag}={model.path}: {model.folder} holds no {label_config.FILE}, so that the "
-        f"labels of this classifier are not known: python -m encoder.convert --from_checkpoint="
-        f"{model.path} --labels=... --output_dir=... makes a model folder of it")
 
 
 def save(folder: str, config: modeling.BertConfig, vocab_file: Optional[str],

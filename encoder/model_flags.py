@@ -12,7 +12,7 @@ from absl import flags
 
 import modeling
 import tokenization
-from encoder import label_config, long_texts, model_files, vocabulary
+from encoder import long_texts, model_files, task_json, vocabulary
 from encoder.encoding import Encoding, load_encoding
 from encoder.long_texts import LongTexts
 from engine import log, settings
@@ -158,7 +158,7 @@ def initial_folder(values: flags.FlagValues) -> Optional[str]:
 def _used_classifier(values: flags.FlagValues) -> Optional[Dict[str, Any]]:
     """The description of the classifier that is used; None if there is none."""
     folder = used_folder(values)
-    return label_config.read(folder) if folder else None
+    return task_json.read(folder) if folder else None
 
 
 def _casing(values: flags.FlagValues, known: Optional[bool]) -> bool:

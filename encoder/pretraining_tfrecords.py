@@ -4,7 +4,6 @@ Features are padded to a fixed length in the files; in the chunks they are not.
 """
 
 import contextlib
-import os
 from typing import Dict, Iterator, List, NamedTuple, Optional
 
 from google.protobuf import message
@@ -37,7 +36,7 @@ class Sizes(NamedTuple):
 class Opened(NamedTuple):
     """The examples of some files. Made by `open_store`."""
     records: store.Store
-    hashes: List[str]  # of the files' content
+    content_hash: str  # of the files
     paths: List[str]  # of the files that hold records
 
 
@@ -49,8 +48,7 @@ def open_store(patterns: str, flag: str, sizes: Sizes, store_dir: str) -> Opened
         flag: the flag that gives them, for messages.
     """
     specifications = _specifications(find(patterns, flag), flag, sizes)
-    memory = os.path.join(store_dir, "hashes.json")
-    hashes = [provenance.content_hash(path, memory) for path in specifications]
+    hashes = [provenance.content_hash(path, store_dir) for path in specifications]
 
     def chunks() -> Iterator[store.Chunk]:
         with Counter(f"Preparing {patterns}", unit="examples") as counter:
@@ -62,7 +60,7 @@ def open_store(patterns: str, flag: str, sizes: Sizes, store_dir: str) -> Opened
     key = {"files": hashes, "max_seq_length": sizes.max_seq_length,
            "vocab_size": sizes.vocab_size}
     records = store.open_or_build(store_dir, "pretraining", key, _columns(sizes.vocab_size), chunks)
-    return Opened(records, hashes, list(specifications))
+    return Opened(records, files.hash_of_json(hashes), list(specifications))
 
 
 def _specifications(paths: List[str], flag: str, sizes: Sizes) -> Dict[str, Specification]:

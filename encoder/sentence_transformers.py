@@ -7,7 +7,7 @@ vector's length. Here vectors always have the length 1.
 import os
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 
-from encoder import label_config
+from encoder import task_json
 from engine import log
 from engine.disk import files
 from engine.errors import UserError
@@ -55,8 +55,7 @@ def read(folder: str) -> Optional[Sentences]:
                         "does, here the tokenizer alone decides")
     return Sentences(
         os.path.join(folder, modules[_ENCODER]),
-        {"kind": label_config.SIMILARITY, "pooling": _read_pooling(pooling),
-         "query_prefix": prefix, "matryoshka": []}, length, warnings)
+        task_json.of_vectors(_read_pooling(pooling), prefix, matryoshka=()), length, warnings)
 
 
 def _modules(folder: str) -> Dict[str, str]:

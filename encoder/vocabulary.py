@@ -3,7 +3,7 @@
 import os
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
-from encoder import label_config
+from encoder import task_json
 from engine.disk import files
 from engine.errors import UserError
 from tokenization import BatchTokenizer
@@ -46,7 +46,7 @@ def is_lower_cased(folder: str) -> bool:
 
 def recorded_casing(folder: str) -> Optional[bool]:
     """`do_lower_case` as the files of a model's folder say; None if none does."""
-    description = label_config.read(folder)
+    description = task_json.read(folder)
     if description:
         return description["do_lower_case"]
     return _tokenizer_config(os.path.join(folder, CASING_FILE)).get("do_lower_case")

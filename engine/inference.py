@@ -17,8 +17,8 @@ from engine.checkpoints import checkpoint_files, checkpoints
 from engine.data import batches
 from engine.data.batches import Features
 from engine.data.plan import InferenceBatch, inference_plan
-from engine.devices import memory, runtime
-from engine.devices.devices import Devices
+from engine.devices import runtime
+from engine.devices.devices import Devices, out_of_memory_explained
 from engine.errors import UserError
 from engine.model import INFERENCE, Forward, Mode
 from engine.progress import counted
@@ -117,7 +117,7 @@ class Predictor:
         results: Dict[int, List[Features]] = {}
 
         def run(_: int) -> Tuple[int, List[Features]]:  # steps finish in any order
-            with memory.explained(lambda: _describe_largest_step(plan, source)):
+            with out_of_memory_explained(lambda: _describe_largest_step(plan, source)):
                 return self._session.run(self._fetches)
 
         with futures.ThreadPoolExecutor(self._devices.concurrent_steps) as threads:

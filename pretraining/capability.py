@@ -6,7 +6,7 @@ from typing import Any, Dict, Mapping, Optional, Sequence
 import numpy as np
 from absl import flags
 
-from encoder.encoding import ONE_SEGMENT, Encoding
+from encoder.encoding import ONE_SEGMENT
 from encoder.pretraining_heads import require_masked_lm_head
 from encoder.pretraining_tfrecords import Sizes
 from engine import log
@@ -16,7 +16,6 @@ from engine.inference import CPU_BATCH_SIZE
 from engine.model import Forward
 from engine.settings import positive, required
 from engine.training.settings import StepSchedule
-from modeling import BertConfig
 from pretraining import model
 from pretraining.data import RecordSet, load_records
 from runs.capability import Capability, Job, Measured, Predict, Sets, Training
@@ -49,10 +48,6 @@ class Pretraining(Capability):
     """An encoder with heads for masked words and next sentences."""
     verb, unit, loss, length = "Evaluating", "examples", LOSS, StepSchedule
 
-    def __init__(self, max_eval_steps: Optional[int], config: BertConfig, encoding: Optional[Encoding]):
-        super().__init__(config, encoding)
-        self._max_eval_steps = max_eval_steps
-
     def facts(self) -> Dict[str, Any]:
         """The encoder; texts have become ids already."""
         return {"task": "pretraining", "model config": self.config.to_dict()}
@@ -76,6 +71,7 @@ class Pretraining(Capability):
                 vocab_file=self.encoding.vocab_file if self.encoding else values.vocab_file,
                 dynamic_padding=values.dynamic_padding)
 
+        max_steps = positive(values, "max_eval_steps") if values["max_eval_steps"].present else None
         records = load("input_file") if values.do_train else None
         train = self._training(records) if records else None
         if not values.do_eval:
@@ -85,14 +81,13 @@ class Pretraining(Capability):
         else:
             log.warn("no --eval_input_file: evaluating on --input_file, which is not held-out text")
             held_out = records or load("input_file")
-        chosen = job.settings.evaluation.metric_for_best
-        if chosen == NEXT_SENTENCE_ACCURACY and not all(
-                some.has_next_sentences for some in (records, held_out) if some):
-            raise UserError(f"--metric_for_best={chosen}: the examples have no next-sentence labels, "
-                            "or all of them are the same")
-        batch_size = job.settings.evaluation.eval_batch_size or CPU_BATCH_SIZE  # Google's, too
-        examples_per_step = batch_size * len(job.devices.names)
-        return Sets(train, {"": HeldOut(held_out, self._max_eval_steps, examples_per_step)})
+        evaluation = job.settings.evaluation
+        if evaluation.metric_for_best == NEXT_SENTENCE_ACCURACY and not all(
+                examples.has_next_sentences for examples in (records, held_out) if examples):
+            raise UserError(f"--metric_for_best={NEXT_SENTENCE_ACCURACY}: the examples have no "
+                            "next-sentence labels, or all of them are the same")
+        batch_size = evaluation.eval_batch_size or CPU_BATCH_SIZE  # Google's, too
+        return Sets(train, {"": HeldOut(held_out, max_steps, batch_size * len(job.devices.names))})
 
     def _training(self, records: RecordSet) -> Training:
         if not records.has_next_sentences:
@@ -113,7 +108,6 @@ class Pretraining(Capability):
             sets[0].has_next_sentences and _NEXT_SENTENCE_HEAD in checkpoint.shapes))
 
     def measure(self, job: Job, held_out: HeldOut, predict: Predict) -> Measured:
-        """See `metrics_of`."""
         return Measured(metrics_of(predict(held_out.source)))
 
 

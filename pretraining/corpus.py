@@ -17,7 +17,6 @@ from pretraining.texts import Sentence
 from tokenization import BatchTokenizer
 
 _CHUNK_CHARACTERS = 1 << 18  # of text that a process tokenizes at a time
-_BLOCK_SENTENCES = 1 << 20  # that are looked at in one go for where documents begin
 # Of tokens that are [UNK]: in a vocabulary of another language or casing than the text, most are.
 _UNKNOWN_ERROR = 0.5
 
@@ -25,7 +24,7 @@ _UNKNOWN_ERROR = 0.5
 class Corpus(NamedTuple):
     """A tokenized corpus, without sentences that have no tokens."""
     sentences: store.Store  # ids, ragged; document; label
-    documents: store.Store  # first_sentence
+    documents: np.ndarray  # the first sentence of each; last, the number of all sentences
 
     @property
     def ids(self) -> np.ndarray:
@@ -37,16 +36,19 @@ class Corpus(NamedTuple):
         """Where each sentence begins in `ids`, and the end: [number of sentences + 1]."""
         return self.sentences.offsets("ids")
 
+    @property
+    def num_documents(self) -> int:
+        """The number of documents."""
+        return len(self.documents) - 1
+
     def document_range(self, document: int) -> Tuple[int, int]:
         """A document's first sentence, and the first of the next document."""
-        first = self.documents.scalars("first_sentence")
-        is_last = document == len(first) - 1
-        return int(first[document]), len(self.sentences) if is_last else int(first[document + 1])
+        return int(self.documents[document]), int(self.documents[document + 1])
 
 
 def tokenize(sentences: Iterable[Sentence], directory: str, tokenizer: BatchTokenizer,
              num_processes: int) -> Corpus:
-    """Tokenizes sentences into new stores in `directory`."""
+    """Tokenizes sentences into a new store in `directory`."""
     id_dtype = "uint16" if tokenizer.largest_id < 2 ** 16 else "uint32"
     columns = {"ids": store.Column(id_dtype, ragged=True),
                "document": store.Column("int64", ragged=False),
@@ -66,13 +68,11 @@ def tokenize(sentences: Iterable[Sentence], directory: str, tokenizer: BatchToke
     if not len(tokenized):
         raise UserError("--input_file: there is no text in it")
     _check_unknown(counts)
-    return Corpus(tokenized, store.open_or_build(
-        directory, "documents", {}, {"first_sentence": store.Column("int64", ragged=False)},
-        functools.partial(_first_sentences, tokenized.scalars("document"))))
+    changes = np.flatnonzero(np.diff(tokenized.scalars("document"), prepend=-1))
+    return Corpus(tokenized, np.append(changes, len(tokenized)))
 
 
 def _encode(sentences: List[Sentence], tokenizer: BatchTokenizer) -> store.Chunk:
-    """The store's columns for some sentences."""
     documents, texts, labels = zip(*sentences)
     ids, lengths = tokenizer.encode_batch(texts)
     kept = lengths > 0
@@ -90,21 +90,11 @@ def piece_flags(tokenizer: BatchTokenizer) -> np.ndarray:
     return flags
 
 
-def _first_sentences(documents: np.ndarray) -> Iterator[store.Chunk]:
-    """Where the number of the document changes."""
-    last = -1
-    for start in range(0, len(documents), _BLOCK_SENTENCES):
-        block = documents[start:start + _BLOCK_SENTENCES]
-        changes = np.flatnonzero(np.diff(block, prepend=last))
-        last = block[-1]
-        yield {"first_sentence": start + changes}
-
-
 def _check_unknown(counts: Dict[str, int]) -> None:
-    found = text_counts.describe(counts)
+    unknown = text_counts.describe(counts)
     if counts["unknown"] >= _UNKNOWN_ERROR * counts["tokens"]:
-        raise UserError(f"--vocab_file knows too little of the text: {found}; give a vocabulary for "
+        raise UserError(f"--vocab_file knows too little of the text: {unknown}; give a vocabulary for "
                         "the text's language, with the right --do_lower_case, or make one with "
                         "pretraining.create_vocab")
-    if found:
-        log.warn(f"{found}: the vocabulary knows little of the text")
+    if unknown:
+        log.warn(f"{unknown}: the vocabulary knows little of the text")

@@ -27,18 +27,15 @@ _ALPHABET_SHARE = 0.5
 def define_flags() -> flags.FlagValues:
     """The flags of this command."""
     values = flags.FlagValues()
-
-    def define(kind, name, default, text, **limits):
-        kind(name, default, text, flag_values=values, **limits)
-
-    define(flags.DEFINE_string, "input_file", None, "text files, comma-separated: names, patterns "
-           "and directories; .gz is unpacked")
-    define(flags.DEFINE_string, "output_dir", None, "the folder to write; new or empty")
-    define(flags.DEFINE_bool, "do_lower_case", True, "lower-case the text and drop its accents")
-    define(flags.DEFINE_integer, "vocab_size", 30522, "most rows of the vocabulary",
-           lower_bound=6)
-    define(flags.DEFINE_integer, "num_unused", 99, "unused rows of the vocabulary",
-           lower_bound=0)
+    flags.DEFINE_string("input_file", None, "text files, comma-separated: names, patterns and "
+                        "directories; .gz is unpacked", flag_values=values)
+    flags.DEFINE_string("output_dir", None, "the folder to write; new or empty", flag_values=values)
+    flags.DEFINE_bool("do_lower_case", True, "lower-case the text and drop its accents",
+                      flag_values=values)
+    flags.DEFINE_integer("vocab_size", 30522, "most rows of the vocabulary", lower_bound=6,
+                         flag_values=values)
+    flags.DEFINE_integer("num_unused", 99, "unused rows of the vocabulary", lower_bound=0,
+                         flag_values=values)
     flags.mark_flag_as_required("output_dir", flag_values=values)
     return values
 

@@ -1,6 +1,5 @@
 """Pretraining examples, from TFRecord files into a store, and batches out of it."""
 
-import json
 import os
 from typing import List, NamedTuple, Optional
 
@@ -80,8 +79,7 @@ def load_records(patterns: str, flag: str, sizes: Sizes, store_dir: str, *,
     opened = pretraining_tfrecords.open_store(patterns, flag, sizes, store_dir)
     if vocab_file:
         check_vocab(opened.paths, vocab_file)
-    digest = files.hash_of(json.dumps(opened.hashes).encode("utf-8"))
-    return RecordSet(opened.records, digest, sizes.max_seq_length, dynamic_padding,
+    return RecordSet(opened.records, opened.content_hash, sizes.max_seq_length, dynamic_padding,
                      _most_masked(opened.records, sizes.max_seq_length))
 
 

@@ -1,6 +1,6 @@
 """The pretraining model: losses and predictions of masked tokens and next sentences."""
 
-from typing import Dict, Tuple
+from typing import Dict
 
 import tensorflow.compat.v1 as tf
 
@@ -25,8 +25,13 @@ def forward_of(config: modeling.BertConfig, *, next_sentences: bool) -> Forward:
     def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
         model = bert.build(config, features, mode)
         # Cast, because TensorFlow runs many int32 operations on the host.
-        states, pooled = _states(model, tf.cast(features["masked_lm_positions"], tf.int64))
-        predictions = _masked_words(states, model.get_embedding_table(), features, config,
+        positions = tf.cast(features["masked_lm_positions"], tf.int64)
+        # The heads read the states of the first token and of these alone, so the last layer
+        # computes only them.
+        states = model.get_sequence_output_at(
+            tf.concat([tf.zeros_like(positions[:, :1]), positions], axis=1))
+        masked, pooled = states[:, 1:], model.pool(states[:, 0])
+        predictions = _masked_words(masked, model.get_embedding_table(), features, config,
                                     mode.computation)
         if next_sentences:
             labels = tf.cast(features["next_sentence_labels"], tf.int64)
@@ -39,16 +44,6 @@ def forward_of(config: modeling.BertConfig, *, next_sentences: bool) -> Forward:
             loss = tf.reduce_mean(losses)
         return Outputs(loss=loss, predictions=predictions)
     return forward
-
-
-def _states(model: modeling.BertModel, positions: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
-    """The final states [b, p, D] at `positions` [b, p], and the pooled output [b, D].
-
-    The heads read only these and the first token's state, so the last layer computes only them.
-    """
-    with_first = tf.concat([tf.zeros_like(positions[:, :1]), positions], axis=1)
-    states = model.get_sequence_output_at(with_first)
-    return states[:, 1:], model.pool(states[:, 0])
 
 
 def _masked_words(states: tf.Tensor, embedding_table: tf.Tensor, features: Dict[str, tf.Tensor],

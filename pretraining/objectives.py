@@ -4,16 +4,20 @@ Here an example is only where its texts begin in the corpus and how long they ar
 hundred million examples can be drawn, kept on disk and shuffled before a token is copied.
 """
 
+import dataclasses
 from typing import Callable, Iterator, List, Mapping, NamedTuple, Tuple
 
 import numpy as np
 
 from encoder.encoding import truncated_lengths
 from engine.data import store
+from engine.settings import setting
+from pretraining import texts
 from pretraining.corpus import Corpus
 
 _DRAWS_OF_ANOTHER_DOCUMENT = 10
 _BLOCK_SENTENCES = 4096  # about as many as share a random state
+MOST_POSITIONS = 2**16  # that the trainings store
 
 COLUMNS = {"first_start": store.Column("int64", ragged=False),
            "first_length": store.Column("int32", ragged=False),
@@ -25,26 +29,32 @@ COLUMNS = {"first_start": store.Column("int64", ragged=False),
 _Spans = Tuple[int, int, int, int, int]
 
 
-class Settings(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Settings:
     """All that determines the output, except the texts and the vocabulary."""
-    objective: str
-    input_format: str
-    one_sentence_per_example: bool
-    max_seq_length: int
-    max_predictions_per_seq: int
-    masked_lm_prob: float
-    short_seq_prob: float
-    dupe_factor: int
-    random_seed: int
-    do_lower_case: bool
-    do_whole_word_mask: bool
-
-    @property
-    def spans(self) -> str:
-        """How spans of the corpus become examples, a key of SPANS."""
-        if self.objective == "mlm":
-            return "sentences" if self.one_sentence_per_example else "blocks"
-        return "sentence_pairs" if self.objective == "mlm_nsp" else "labelled_pairs"
+    topic = "Examples"
+    input_format: str = setting(
+        "sentences", "sentences: one a line, a blank line between documents; paragraphs: one a "
+        "line, split into sentences here; pairs: label TAB anything TAB text TAB text",
+        choices=sorted(texts.FORMATS))
+    do_lower_case: bool = setting(
+        True, "lower-case the text and drop its accents, as uncased models need it")
+    max_seq_length: int = setting(128, "most tokens of an example", between=(5, MOST_POSITIONS))
+    max_predictions_per_seq: int = setting(20, "most masked tokens of an example", positive=True)
+    masked_lm_prob: float = setting(0.15, "share of the tokens that is masked", between=(0, 1))
+    short_seq_prob: float = setting(
+        0.1, "share of the documents whose examples are made shorter than they could be",
+        between=(0, 1))
+    dupe_factor: int = setting(
+        10, "passes over the corpus, each with other examples and masks", positive=True)
+    random_seed: int = setting(12345, "seed of all random choices", between=(0, 2**32 - 1))
+    do_whole_word_mask: bool = setting(False, "mask all WordPieces of a word or none")
+    objective: str = setting(
+        "mlm_nsp", "mlm_nsp: masked tokens, and whether the second text follows the first; mlm: "
+        "masked tokens; span, with --input_format=pairs: one span in the second text, as long as "
+        "the first", choices=("mlm_nsp", "mlm", "span"))
+    one_sentence_per_example: bool = setting(
+        False, "with mlm: each sentence is an example, instead of as much of a document as fits")
 
 
 class Block(NamedTuple):
@@ -56,7 +66,7 @@ class Block(NamedTuple):
 
 def blocks(corpus: Corpus, settings: Settings) -> Iterator[Block]:
     """All documents, `dupe_factor` times, in blocks that depend on the corpus alone."""
-    num_documents = len(corpus.documents)
+    num_documents = corpus.num_documents
     size = max(1, _BLOCK_SENTENCES * num_documents // len(corpus.sentences))
     for repetition in range(settings.dupe_factor):
         for number, start in enumerate(range(0, num_documents, size)):
@@ -66,20 +76,20 @@ def blocks(corpus: Corpus, settings: Settings) -> Iterator[Block]:
 def draw(block: Block, corpus: Corpus, settings: Settings) -> store.Chunk:
     """The examples of a block, as the columns of a store."""
     random = np.random.RandomState([settings.random_seed, block.repetition, block.number])
-    kind = settings.spans
-    limit = settings.max_seq_length - (3 if kind.endswith("pairs") else 2)  # [CLS] and [SEP]
+    spans_of = _sentences if settings.one_sentence_per_example else _SPANS[settings.objective]
+    limit = settings.max_seq_length - (2 if settings.objective == "mlm" else 3)  # [CLS] and [SEP]
     # Pairs and sentences that the user gives are not shortened.
-    short_seq_prob = settings.short_seq_prob if kind in ("sentence_pairs", "blocks") else 0.0
-    drawn: List[_Spans] = []
+    short_seq_prob = settings.short_seq_prob if spans_of in (_sentence_pairs, _blocks) else 0.0
+    spans: List[_Spans] = []
     for document in block.documents:
         target = limit
         if random.random_sample() < short_seq_prob:
             target = _integer(random, 2, limit)
-        drawn.extend(SPANS[kind](corpus, document, target, random))
+        spans.extend(spans_of(corpus, document, target, random))
     first_start, first_end, second_start, second_end, labels = np.array(
-        drawn, np.int64).reshape(-1, 5).T
+        spans, np.int64).reshape(-1, 5).T
     kept = truncated_lengths(first_end - first_start, second_end - second_start,
-                             np.full(len(drawn), limit))
+                             np.full(len(spans), limit))
     # Too long texts lose tokens at a random end, drawn for each token, as in the original.
     first_cut = random.binomial(first_end - first_start - kept[0], 0.5)
     second_cut = random.binomial(second_end - second_start - kept[1], 0.5)
@@ -126,7 +136,7 @@ def _fill(ends: np.ndarray, start: int, last: int, target: int) -> int:
 def _another_document(corpus: Corpus, document: int,
                       random: np.random.RandomState) -> Tuple[int, int]:
     for _ in range(_DRAWS_OF_ANOTHER_DOCUMENT):
-        other = _integer(random, 0, len(corpus.documents) - 1)
+        other = _integer(random, 0, corpus.num_documents - 1)
         if other != document:
             break
     return corpus.document_range(other)
@@ -162,6 +172,5 @@ def _labelled_pairs(corpus: Corpus, document: int, target: int,
         yield (start, middle, middle, end, int(corpus.sentences.scalars("label")[first]))
 
 
-SPANS: Mapping[str, Callable[..., Iterator[_Spans]]] = {
-    "sentence_pairs": _sentence_pairs, "blocks": _blocks, "sentences": _sentences,
-    "labelled_pairs": _labelled_pairs}
+_SPANS: Mapping[str, Callable[..., Iterator[_Spans]]] = {
+    "mlm_nsp": _sentence_pairs, "mlm": _blocks, "span": _labelled_pairs}

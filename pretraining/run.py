@@ -11,16 +11,16 @@ as many examples. run_classifier.py takes the resulting model as --init_checkpoi
 """
 
 import os
-from typing import Optional, Tuple
+from typing import Optional
 
 from absl import flags
 
 from encoder import model_files, model_flags, pretraining_tfrecords, vocabulary
 from encoder.encoding import Encoding
 from engine import log
-from engine.cli import command, device_flags, tpu_flags
+from engine.cli import command, device_flags
 from engine.errors import UserError
-from engine.settings import positive, required
+from engine.settings import required
 from engine.training.settings import StepSchedule, define_run_flags
 from modeling import BertConfig
 from pretraining.data import check_vocab
@@ -31,17 +31,18 @@ from runs import training_command
 def define_flags() -> flags.FlagValues:
     """The flags of Google's run_pretraining.py, and others."""
     values = flags.FlagValues()
-    flags.DEFINE_string("input_file", None, "TFRecord files of examples, comma-separated: names, "
-                        "patterns and directories.", flag_values=values)
-    flags.DEFINE_string("eval_input_file", None, "Files of held-out examples to evaluate on, like "
-                        "--input_file; by default --input_file itself.", flag_values=values)
-    flags.DEFINE_string("bert_config_file", None, "bert_config.json of the model; default: that "
-                        "in the folder of --init_checkpoint.", flag_values=values)
-    flags.DEFINE_string("vocab_file", None, "The model's vocabulary, which --output_dir gets too; "
-                        "default: that beside --init_checkpoint or --bert_config_file.",
-                        flag_values=values)
-    flags.DEFINE_string("init_checkpoint", None, "Model to start from (folder, or prefix of a "
-                        "checkpoint), by default random values.", flag_values=values)
+    for name, text in (
+            ("input_file", "TFRecord files of examples, comma-separated: names, patterns and "
+             "directories."),
+            ("eval_input_file", "Files of held-out examples to evaluate on, like --input_file; by "
+             "default --input_file itself."),
+            ("bert_config_file", "bert_config.json of the model; default: that in the folder of "
+             "--init_checkpoint."),
+            ("vocab_file", "The model's vocabulary, which --output_dir gets too; default: that "
+             "beside --init_checkpoint or --bert_config_file."),
+            ("init_checkpoint", "Model to start from (folder, or prefix of a checkpoint), by default "
+             "random values.")):
+        flags.DEFINE_string(name, None, text, flag_values=values)
     flags.DEFINE_integer("max_seq_length", 128, "Tokens per example; the same as in the files.",
                          flag_values=values)
     flags.DEFINE_integer("max_predictions_per_seq", 20, "Masked tokens per example; at least as "
@@ -54,41 +55,36 @@ def define_flags() -> flags.FlagValues:
     define_run_flags(values, StepSchedule)
     values.set_default("metric_for_best", LOSS)
     device_flags.define_for_training(values)
-    tpu_flags.define(values)
+    device_flags.define_tpu(values)
     return values
 
 
 def main(values: flags.FlagValues) -> None:
     """Trains and evaluates, as the flags ask."""
-    training_command.run(values, Pretraining, lambda values: Pretraining(
-        _max_eval_steps(values), *_load_model(values)))
+    training_command.run(values, Pretraining, _model)
 
 
-def _max_eval_steps(values: flags.FlagValues) -> Optional[int]:
-    return positive(values, "max_eval_steps") if values["max_eval_steps"].present else None
-
-
-def _load_model(values: flags.FlagValues) -> Tuple[BertConfig, Optional[Encoding]]:
-    """The model's config and, for a training, its vocabulary."""
-    model = None
+def _model(values: flags.FlagValues) -> Pretraining:
+    """The model and, for a training, its vocabulary."""
+    folder = None
     if values.init_checkpoint:
-        model = model_files.open_folder(values.init_checkpoint, "--init_checkpoint")
-    config = model_flags.load_config_of_flags(values, model)
-    return config, _vocabulary(values, config) if values.do_train else None
+        folder = model_files.open_folder(values.init_checkpoint, "--init_checkpoint")
+    config = model_flags.load_config_of_flags(values, folder)
+    return Pretraining(config, _vocabulary(values, config) if values.do_train else None)
 
 
 def _vocabulary(values: flags.FlagValues, config: BertConfig) -> Optional[Encoding]:
-    """The model's vocabulary: --vocab_file, or one that is found and fits; None with a warning."""
+    """The model's vocabulary: --vocab_file, or one that is path and fits; None with a warning."""
     examples = pretraining_tfrecords.find(required(values, "input_file"), "--input_file")
-    found = model_flags.find_file(values, "vocab_file", vocabulary.FILE) or os.path.join(
+    path = model_flags.find_file(values, "vocab_file", vocabulary.FILE) or os.path.join(
         os.path.dirname(values.bert_config_file or ""), vocabulary.FILE)
     try:
-        do_lower_case = check_vocab(examples, found)
-        tokens = vocabulary.read_tokens(found, config.vocab_size)
+        do_lower_case = check_vocab(examples, path)
+        tokens = vocabulary.read_tokens(path, config.vocab_size)
         if do_lower_case is None:
-            do_lower_case = vocabulary.read_casing(os.path.dirname(found), tokens)[0]
+            do_lower_case = vocabulary.read_casing(os.path.dirname(path), tokens)[0]
         # No tokenizer: the examples have ids already.
-        return Encoding(None, found, vocabulary.content_hash(found), do_lower_case,
+        return Encoding(None, path, vocabulary.content_hash(path), do_lower_case,
                         values.max_seq_length)
     except UserError as error:
         if values.vocab_file:

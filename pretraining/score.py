@@ -45,10 +45,9 @@ def define_flags() -> flags.FlagValues:
                          flag_values=values)
     flags.DEFINE_bool("do_whole_word_mask", True, "Mask all WordPieces of a word at once.",
                       flag_values=values)
-    flags.DEFINE_string("input_file", None, "The text; default: standard input.",
-                        flag_values=values)
-    flags.DEFINE_string("output_file", None, "The scores; default: standard output.",
-                        flag_values=values)
+    for name, text in (("input_file", "The text; default: standard input."),
+                       ("output_file", "The scores; default: standard output.")):
+        flags.DEFINE_string(name, None, text, flag_values=values)
     shards.define_flags(values)
     shards.define_skip_flag(values)
     settings.define_flags(values, PredictionSettings)
@@ -136,23 +135,19 @@ class Scores(Stream):
                          checkpoints.open_checkpoint(values.init_checkpoint), values)
 
     def size_of(self, row: Optional[str]) -> int:
-        """In characters."""
         return len(row or "") + 1
 
     def open(self, values: flags.FlagValues, source: Input, odd: OddRows) -> Texts:
-        """Lines, and lines of JSON."""
         read = (text_files.lines_of(source, "standard input", odd)
                 if isinstance(source, ArrivingLines) else text_files.lines(source, odd=odd))
         return Texts((line for _, line in read), _json_line)
 
     def encode(self, rows: List[Optional[str]]) -> Encoded:
-        """An example for each token."""
         text = Text.of([line or "" for line in rows], self._encoding, whole_words=self._whole_words)
         return Encoded(text.source(self._encoding), lambda predictions: text.scores(
             predictions.get("masked_lm_loss", np.zeros(0)), self._encoding))
 
     def model_facts(self) -> Dict[str, Any]:
-        """The vocabulary and the checkpoint."""
         return {"vocabulary": self._encoding.vocab_hash,
                 "model": provenance.Source(f"{self.checkpoint.path}.index")}
 

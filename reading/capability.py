@@ -4,26 +4,25 @@ A plain text is a pair: a question, and the context that the answer is in.
 """
 
 import dataclasses
-import os
 from typing import Any, Dict, List, Mapping, Sequence, Tuple, get_type_hints
 
 import tensorflow.compat.v1 as tf
 from absl import flags
 
-from encoder import label_config
+from encoder import task_json
 from encoder.encoding import Encoding
 from encoder.model_files import ModelFiles
 from engine.checkpoints.checkpoints import Checkpoint
-from engine.disk import files
 from engine.errors import UserError
 from engine.model import Forward, Mode
 from modeling import BertConfig
 from reading import data, evaluation, model, report
 from reading.answers import NONE_POSSIBLE, Answers, AnswerSettings, find_all
 from reading.data import QuestionSet, WindowSettings
-from runs import kinds, model_card
+from runs import model_card
 from runs.capability import (
     Capability, Card, Encoded, Job, Measured, Predict, Reader, Result, Sets, Training)
+from runs.report_page import Section
 from runs.rows import Example
 from runs.squad_files import Paragraph, Question
 
@@ -64,7 +63,7 @@ class AnswerFinder(Capability):
                             f"question of --max_query_length={query_length} tokens and "
                             f"{data.NUM_SPECIAL} special ones; raise the one or lower the other")
         if length > positions:
-            raise UserError(f"{label_config.FILE}: max_seq_length is {length}, and the model has "
+            raise UserError(f"{task_json.FILE}: max_seq_length is {length}, and the model has "
                             f"{positions} positions")
 
     def facts(self) -> Dict[str, Any]:
@@ -112,11 +111,11 @@ class AnswerFinder(Capability):
         evaluation.write_answers(job.settings.output_dir, answers)
         return measured
 
-    def page(self, job: Job, measured: Measured) -> Dict[str, Any]:
+    def page(self, job: Job, measured: Measured) -> List[Section]:
         return report.page(measured)
 
     def describe(self) -> Dict[str, Any]:
-        return {"kind": kinds.ANSWERS, **dataclasses.asdict(self.windows),
+        return {"kind": task_json.ANSWERS, **dataclasses.asdict(self.windows),
                 **dataclasses.asdict(self.answers)}
 
     def outputs(self, inputs: Dict[str, tf.Tensor], mode: Mode) -> Dict[str, tf.Tensor]:
@@ -155,10 +154,10 @@ def saved_settings(folder: str, given: Mapping[str, Any] = {}
                    ) -> Tuple[WindowSettings, AnswerSettings]:
     """The settings that a trained model's description has, except those given."""
     types = {**get_type_hints(WindowSettings), **get_type_hints(AnswerSettings)}
-    path = os.path.join(folder, label_config.FILE)
-    record = {**files.read_record(path, "the model's description", types), **given}
-    windows, answers = (cls(**{field.name: record[field.name] for field in dataclasses.fields(cls)})
-                        for cls in (WindowSettings, AnswerSettings))
+    entries = {**task_json.read(folder, types), **given}
+    windows, answers = (
+        cls(**{field.name: entries[field.name] for field in dataclasses.fields(cls)})
+        for cls in (WindowSettings, AnswerSettings))
     return windows, answers
 
 

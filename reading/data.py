@@ -3,22 +3,21 @@
 import dataclasses
 import functools
 import json
-import os
+import pathlib
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
 from encoder import windows
-from encoder.encoding import Encoding
+from encoder.encoding import Encoding, open_or_tokenize
 from engine import log
 from engine.data import store, text_columns
 from engine.data.batches import Source, token_features
 from engine.data.chunks import in_chunks
-from engine.data.store_files import chunk_of
+from engine.data.store import chunk_of
 from engine.disk import files, provenance
 from engine.errors import UserError
 from engine.model import Baseline
-from engine.progress import Counter
 from engine.settings import setting
 from runs import squad_files
 from runs.squad_files import Answer, Paragraph, Question, Words
@@ -142,18 +141,16 @@ def load(path: str, encoding: Encoding, settings: WindowSettings, store_dir: str
         is_training: leaves out the questions whose answers do not point at their text.
     """
     files.require_file(path, "the file of questions", files.DOCUMENT_BYTES)
-    content = provenance.content_hash(path, os.path.join(store_dir, "hashes.json"))
-    key = {"content": content, "vocab": encoding.vocab_hash,
-           "do_lower_case": encoding.do_lower_case, "max_seq_length": encoding.max_seq_length,
-           "is_training": is_training, "differing_ids": not is_training,
+    content = provenance.content_hash(path, store_dir)
+    key = {"content": content, **encoding.facts(), "is_training": is_training, "differing_ids": not is_training,
            **dataclasses.asdict(settings)}
     prepare = _Preparation(path, encoding, settings, is_training, dict.fromkeys(_COUNTS, 0))
-    name = os.path.splitext(os.path.basename(path))[0]
-    records = store.open_or_build(
-        store_dir, f"{'train' if is_training else 'questions'}-{name}", key,
-        _columns(encoding, is_training), prepare.chunks,
-        facts=lambda: {**prepare.counts, **encoding.counts.take()})
-    encoding.report(path, records.facts)
+    records = open_or_tokenize(
+        path, encoding, store_dir,
+        f"{'train' if is_training else 'questions'}-{pathlib.Path(path).stem}", key,
+        _columns(encoding, is_training), prepare.paragraphs, prepare.chunk, unit="paragraphs",
+        chunk_size=_CHUNK_CHARACTERS, size_of=lambda paragraph: len(paragraph.context),
+        facts=lambda: prepare.counts)
     found = QuestionSet(path, records, content, encoding, settings, dynamic_padding)
     counts, num_questions = records.facts, f"{records.facts['num_questions']:,} questions"
     if is_training and counts["num_misplaced"]:
@@ -194,17 +191,9 @@ class _Preparation(NamedTuple):
     is_training: bool
     counts: Dict[str, int]  # by the names of _COUNTS
 
-    def chunks(self) -> Iterator[store.Chunk]:
-        """All questions, in chunks of bounded size."""
-        self.counts.update(dict.fromkeys(_COUNTS, 0))
-        with Counter(f"Preparing {self.path}", unit="questions") as counter:
-            for some in in_chunks(self._paragraphs(), _CHUNK_CHARACTERS,
-                                  lambda paragraph: len(paragraph.context)):
-                yield self.chunk(some)
-                counter.advance(sum(len(paragraph.questions) for paragraph in some))
-
-    def _paragraphs(self) -> Iterator[Paragraph]:
+    def paragraphs(self) -> Iterator[Paragraph]:
         """The paragraphs of the file. Only questions to learn from may share an id, unlike answers."""
+        self.counts.update(dict.fromkeys(_COUNTS, 0))
         seen: Dict[str, str] = {}
         for paragraph in squad_files.paragraphs(self.path):
             for question in () if self.is_training else paragraph.questions:

@@ -1,13 +1,13 @@
 """The report's sections on answers: scores by length of the context, and the worst mistakes."""
 
 import itertools
-from typing import Any, Collection, Dict, List, NamedTuple, Sequence
+from typing import Collection, Dict, List, NamedTuple, Sequence
 
 from reading import data
 from reading.answers import Candidate
 from runs import squad_files
 from runs.capability import Measured
-from runs.report_page import MarkedTexts, Part, Scores
+from runs.report_page import Cell, MarkedTexts, Part, Section, Table
 from runs.squad_files import Question
 
 _MAX_MISSES = 20
@@ -27,28 +27,25 @@ class Shown(NamedTuple):
     misses: Sequence[Miss]
 
 
-def page(measured: Measured) -> Dict[str, Any]:
-    """The parts of the report on a dev set."""
-    examples = _examples(measured.shown)
-    return {
-        "scores": Scores(
-            "Contexts", "Exact match and F1 in percent, by length of the context; where questions "
-            "may have no answer, also of those that have one, and of the others.",
-            ("Context", "Questions", "Exact match", "F1"),
-            [list(row.values()) for row in measured.table], best=100.0),
-        "marked": MarkedTexts(
-            "Wrong answers", "The most confident first. In the context, right answers are blue, "
-            "and what is predicted beside them is orange.", examples) if examples else None}
+def page(measured: Measured) -> List[Section]:
+    """The sections on a dev set."""
+    return [
+        Table("Contexts", "Exact match and F1 in percent, by length of the context; where questions "
+              "may have no answer, also of those that have one, and of the others.",
+              ("Context", "Questions", "Exact match", "F1"),
+              [[*numbers, Cell(f1, "bar", f1 / 100)] for *numbers, f1 in map(dict.values, measured.table)]),
+        MarkedTexts("Wrong answers", "The most confident first. In the context, right answers are blue, "
+                    "and what is predicted beside them is orange.", _examples(measured.shown))]
 
 
 def _examples(shown: Shown) -> List[Dict[str, Sequence[Part]]]:
     """The worst answers. Their questions are read again: the store has only token ids."""
     worst = sorted(shown.misses, key=lambda miss: -miss.weight)[:_MAX_MISSES]
     predicted = {miss.question: miss.predicted for miss in worst}
-    found = {question.id: _example(paragraph.context, question, predicted[question.id])
-             for paragraph in squad_files.paragraphs(shown.path)
-             for question in paragraph.questions if question.id in predicted}
-    return [found[miss.question] for miss in worst]
+    examples = {question.id: _example(paragraph.context, question, predicted[question.id])
+                for paragraph in squad_files.paragraphs(shown.path)
+                for question in paragraph.questions if question.id in predicted}
+    return [examples[miss.question] for miss in worst]
 
 
 def _example(context: str, question: Question, predicted: Candidate) -> Dict[str, Sequence[Part]]:
@@ -71,10 +68,10 @@ def parts(context: str, right: Collection[int], predicted: Collection[int]) -> L
     """
     marked = [*right, *predicted] or [0]
     first, end = max(0, min(marked) - _MARGIN), max(marked) + _MARGIN
-    found = [Part("... " * (first > 0))]
+    shown = [Part("... " * (first > 0))]
     for (is_right, is_predicted), places in itertools.groupby(
             range(first, min(end, len(context))),
             lambda place: (place in right, place in predicted)):
         marks = ["right"] * is_right + ["predicted"] * is_predicted
-        found.append(Part("".join(context[place] for place in places), ", ".join(marks), is_right))
-    return [*found, Part(" ..." * (end < len(context)))]
+        shown.append(Part("".join(context[place] for place in places), ", ".join(marks), is_right))
+    return [*shown, Part(" ..." * (end < len(context)))]

@@ -7,13 +7,13 @@ from typing import Tuple
 
 from absl import flags
 
-from encoder import label_config, model_flags
+from encoder import model_flags, task_json
 from engine import settings
-from engine.cli import tpu_flags
+from engine.cli import device_flags
 from reading.answers import AnswerSettings
 from reading.data import WindowSettings
 from reading.capability import AnswerFinder, saved_settings
-from runs import kinds, training_command
+from runs import training_command
 from runs.tries import TrySettings
 
 USAGE = """Trains BERT to find the answers to questions in a text, on every GPU that
@@ -45,7 +45,7 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_integer("max_seq_length", 384, "Longest window in tokens, with the question; of a "
                          "longer context there are several.", flag_values=values)
     training_command.define_flags(values, WindowSettings, AnswerSettings, TrySettings)
-    tpu_flags.define(values)
+    device_flags.define_tpu(values)
     return values
 
 
@@ -65,6 +65,6 @@ def _settings(values: flags.FlagValues) -> Tuple[WindowSettings, AnswerSettings]
     windows = settings.from_flags(values, WindowSettings)
     answers = settings.from_flags(values, AnswerSettings)
     folder = model_flags.used_folder(values)
-    if folder and (label_config.read(folder) or {}).get("kind") == kinds.ANSWERS:
+    if folder and (task_json.read(folder) or {}).get("kind") == task_json.ANSWERS:
         return saved_settings(folder, given)
     return windows, answers

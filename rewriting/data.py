@@ -1,25 +1,25 @@
 """Slots with candidate phrases, tokenized in a store, for training and ranking."""
 
+import functools
 import os
-from typing import Dict, Iterator, NamedTuple, Sequence, Union
+import pathlib
+from typing import Dict, NamedTuple, Sequence, Union
 
 import numpy as np
 
-from encoder.encoding import Encoding
+from encoder import label_types, task_json
+from encoder.encoding import Encoding, open_or_tokenize
 from engine import log
 from engine.data import store, text_columns
 from engine.data.batches import Source
-from engine.data.chunks import in_chunks
 from engine.data.odd_rows import OddRows
 from engine.disk import files, provenance
 from engine.errors import UserError
-from engine.progress import Counter
 from rewriting import pairs, slot_files
 from rewriting.slot_files import SlotExample
-from runs import label_types
 from tasks.data import TrainingSet
 
-KIND = label_types.Scorer(("does not fit", "fits"))
+KIND = label_types.SingleLabel(("does not fit", "fits"), name=task_json.SCORER)
 _SLOTS_AT_A_TIME = 4096
 
 
@@ -101,9 +101,8 @@ def load_slots(path: str, encoding: Encoding, store_dir: str, *, dynamic_padding
             whether they fit or not, and whether the model can read them or not.
     """
     files.require_file(path, "the set")
-    content = provenance.content_hash(path, os.path.join(store_dir, "hashes.json"))
-    key = {"content": content, "format": os.path.splitext(path)[1], "vocab": encoding.vocab_hash,
-           "do_lower_case": encoding.do_lower_case, "max_seq_length": encoding.max_seq_length,
+    content = provenance.content_hash(path, store_dir)
+    key = {"content": content, "format": os.path.splitext(path)[1], **encoding.facts(),
            "labelled": labelled}
     columns = {**pairs.context_columns(encoding),
                "ids": store.Column(encoding.id_dtype, ragged=True),
@@ -111,18 +110,11 @@ def load_slots(path: str, encoding: Encoding, store_dir: str, *, dynamic_padding
                "num_fitting": store.Column("uint8", ragged=False),
                "category": text_columns.COLUMN}
     malformed = OddRows("")  # lines, when they are prepared
-
-    def chunks() -> Iterator[store.Chunk]:
-        read = slot_files.read_slots(path, labelled=labelled, odd=None if labelled else malformed)
-        with Counter(f"Preparing {path}", unit="slots") as counter:
-            for some in in_chunks(read, _SLOTS_AT_A_TIME):
-                yield _encode(some, encoding)
-                counter.advance(len(some))
-
-    name = os.path.splitext(os.path.basename(path))[0]
-    records = store.open_or_build(store_dir, f"slots-{name}", key, columns, chunks,
-                                  facts=encoding.counts.take)
-    encoding.report(path, records.facts)
+    read = functools.partial(slot_files.read_slots, path, labelled=labelled,
+                             odd=None if labelled else malformed)
+    records = open_or_tokenize(
+        path, encoding, store_dir, f"slots-{pathlib.Path(path).stem}", key, columns, read,
+        functools.partial(_encode, encoding=encoding), unit="slots", chunk_size=_SLOTS_AT_A_TIME)
     found = _slot_set(records, content, encoding, dynamic_padding)._replace(path=path)
     if labelled:
         return _readable(found, encoding)

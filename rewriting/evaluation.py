@@ -12,7 +12,7 @@ import numpy as np
 from rewriting.data import KIND, SlotSet
 from rewriting.slot_files import SlotExample, read_slots
 from runs.capability import Measured, Predict
-from runs.report_page import MarkedTexts, Part, Scores
+from runs.report_page import MarkedTexts, Part, Section, Table
 
 _RECALLED = (1, 5, 10)
 METRICS = ("mean_reciprocal_rank", "pair_accuracy",
@@ -108,8 +108,8 @@ def rank(num_phrases: np.ndarray, num_fitting: np.ndarray,
     return {name: float(value) for name, value in results.items()}
 
 
-def page(measured: Measured) -> Dict[str, Any]:
-    """The parts of the report on a ranking."""
+def page(measured: Measured) -> List[Section]:
+    """The sections of the report on a ranking."""
     slots, scores = measured.shown.slots, measured.shown.scores
     own = np.repeat(scores[slots.starts], slots.num_phrases)
     ranks = np.add.reduceat((scores >= own).astype(np.int64), slots.starts)
@@ -117,22 +117,19 @@ def page(measured: Measured) -> Dict[str, Any]:
     counts = np.bincount(groups, minlength=len(_RANKS)).tolist()
     worst = [slot for slot in np.argsort(-ranks, kind="stable").tolist()
              if slots.is_ranked[slot] and ranks[slot] > 1][:_MAX_MISSES]
-    return {
-        "scores": Scores(
-            "Ranks", "Slots by the rank of their own phrase, which is behind those of equal score.",
-            ("Rank", "Slots", "Share"),
-            [(rank, count, count / sum(counts)) for rank, count in zip(_RANKS, counts)]),
-        "marked": MarkedTexts(
-            "Misses", "The worst first. The slot's own phrase is blue, the first of those ahead of "
-            "it are orange, each with its score, the log-odds.",
-            _misses(measured.shown, worst)) if worst else None}
+    return [
+        Table("Ranks", "Slots by the rank of their own phrase, which is behind those of equal score.",
+              ("Rank", "Slots", "Share"),
+              [(rank, count, count / sum(counts)) for rank, count in zip(_RANKS, counts)]),
+        MarkedTexts("Misses", "The worst first. The slot's own phrase is blue, the first of those ahead of "
+                    "it are orange, each with its score, the log-odds.", _misses(measured.shown, worst))]
 
 
 def _misses(shown: Shown, worst: Sequence[int]) -> List[Dict[str, List[Part]]]:
     """The slots of these numbers. They are read again: the store has only token ids."""
     pairs, misses = shown.slots.pairs, {}
     wanted, num_phrases = {pairs.slots[shown.slots.starts[slot]]: slot for slot in worst}, 0
-    for row, example in enumerate(read_slots(shown.slots.path)):
+    for row, example in enumerate(read_slots(shown.slots.path) if worst else ()):
         if row in wanted:
             of_slot = np.flatnonzero(pairs.slots == row)
             phrases = [example.phrases[number - num_phrases] for number in pairs.phrases[of_slot]]

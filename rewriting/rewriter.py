@@ -1,17 +1,16 @@
 """Rewrites texts: a search finds candidates in a pool of phrases, and the model scores them."""
 
+import functools
 import os
 from typing import Dict, Iterator, List, NamedTuple, Sequence, Set, Tuple
 
 import numpy as np
 
-from encoder.encoding import Encoding
+from encoder.encoding import Encoding, open_or_tokenize
 from engine import log
 from engine.data import store, text_columns
-from engine.data.chunks import in_chunks
 from engine.disk import files, provenance
 from engine.errors import UserError
-from engine.progress import Counter
 from rewriting import bm25, data, pairs
 from rewriting.texts import Slot, clauses, read_texts, slots
 from runs.capability import Encoded
@@ -37,22 +36,19 @@ class Pool(NamedTuple):
 def load_pool(path: str, encoding: Encoding, store_dir: str) -> Pool:
     """Opens the phrases of a file, preparing them first if needed."""
     files.require_file(path, "--pool_file")
-    content = provenance.content_hash(path, os.path.join(store_dir, "hashes.json"))
+    content = provenance.content_hash(path, store_dir)
     key = {"content": content, "format": os.path.splitext(path)[1],
            "vocab": encoding.vocab_hash, "do_lower_case": encoding.do_lower_case}
     columns = {"text": text_columns.COLUMN, **bm25.COLUMNS,
                "ids": store.Column(encoding.id_dtype, ragged=True)}
 
-    def chunks() -> Iterator[store.Chunk]:
-        with Counter(f"Preparing {path}", unit="phrases") as counter:
-            for some in in_chunks(_different(path), _PHRASES_AT_A_TIME):
-                yield {"text": text_columns.to_chunk(some), **bm25.encode(some),
-                       "ids": encoding.encode(some)}
-                counter.advance(len(some))
+    def encode(phrases: List[str]) -> store.Chunk:
+        return {"text": text_columns.to_chunk(phrases), **bm25.encode(phrases),
+                "ids": encoding.encode(phrases)}
 
-    records = store.open_or_build(store_dir, "pool", key, columns, chunks,
-                                  facts=encoding.counts.take)
-    encoding.report(path, records.facts)
+    records = open_or_tokenize(path, encoding, store_dir, "pool", key, columns,
+                               functools.partial(_different, path), encode, unit="phrases",
+                               chunk_size=_PHRASES_AT_A_TIME)
     lengths, most = records.lengths("ids"), pairs.longest_phrase(encoding.max_seq_length)
     num_too_long = int((lengths > most).sum())
     if num_too_long:

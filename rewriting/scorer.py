@@ -1,6 +1,6 @@
 """The scorer of phrases, a kind of classifier: see `runs.capability`."""
 
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
+from typing import Callable, Dict, Iterator, List, Optional, Sequence
 
 import numpy as np
 from absl import flags
@@ -12,6 +12,7 @@ from rewriting.data import KIND, PairSet, SlotSet, load_slots
 from runs import sets
 from runs.capability import (
     AnyResult, Encoded, Job, Measured, Predict, Reader, Sets, Training)
+from runs.report_page import Section
 from runs.rows import Example
 from tasks import model_folder
 from tasks.capability import Classifier, Reading, results_of, training_of
@@ -39,7 +40,8 @@ _SLOTS = Reading(
     "all after the first `[SEP]`",
     ". The second probability says how well the phrase fits; to rank phrases, compare "
     "log(second) - log(first), which keeps its digits near 1",
-    "python -m rewriting.rewrite --output_dir=export --pool_file=phrases.txt < texts.txt")
+    "python -m rewriting.rewrite --output_dir=export --pool_file=phrases.txt < texts.txt",
+    "Whether a phrase fits a slot of a text")
 
 
 class PhraseScorer(Classifier):
@@ -48,10 +50,10 @@ class PhraseScorer(Classifier):
 
     @classmethod
     def open(cls, trained: ModelFiles) -> "PhraseScorer":
-        saved, config, encoding = model_folder.load(trained.path, trained.flag)
-        if saved.kind.name != KIND.name:
+        loaded, config, encoding = model_folder.load(trained)
+        if loaded.kind.name != KIND.name:
             raise UserError(f"{trained.flag}={trained.path} holds another kind of classifier "
-                            f'(task.json has "kind": "{saved.kind.name}", not "{KIND.name}"); it '
+                            f'(task.json has "kind": "{loaded.kind.name}", not "{KIND.name}"); it '
                             "must be the output of python -m rewriting.run")
         model = cls(classification(), config, encoding)
         model.check()
@@ -89,7 +91,7 @@ class PhraseScorer(Classifier):
     def write(self, job: Job, test: SlotSet, suffix: str, predict: Predict) -> None:
         self.write_predictions(job, predict(test.pairs.source())["logits"], suffix, test.is_readable)
 
-    def page(self, job: Job, measured: Measured) -> Dict[str, Any]:
+    def page(self, job: Job, measured: Measured) -> List[Section]:
         return evaluation.page(measured)
 
     def reader(self) -> Reader:

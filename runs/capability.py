@@ -22,6 +22,7 @@ from engine.model import Forward, Mode, Training
 from engine.training.settings import EpochSchedule, RunSettings
 from modeling import BertConfig
 from runs.columns import Trained
+from runs.report_page import Section
 from runs.rows import Example
 
 
@@ -189,9 +190,9 @@ class Capability(abc.ABC):
         """
         raise NotImplementedError
 
-    def page(self, job: Job, measured: Measured) -> Dict[str, Any]:
-        """Parts of the `report_page.Report`."""
-        return {}
+    def page(self, job: Job, measured: Measured) -> List[Section]:
+        """Sections of the report, beside metrics and curves."""
+        return []
 
     def describe(self) -> Dict[str, Any]:
         """The entries of task.json, from which `open` makes the model; {}: there is no such file."""

@@ -14,10 +14,10 @@ from absl import flags
 import tensorflow.compat.v1 as tf
 
 import modeling
-from encoder import label_config, model_files, vocabulary
+from encoder import model_files, task_json, vocabulary
 from encoder.model_files import ModelFiles
 from engine import log, settings
-from engine.checkpoints import saved_model
+from engine.checkpoints import checkpoints, saved_model
 from engine.disk import files
 from engine.errors import UserError
 from engine.model import INFERENCE
@@ -51,7 +51,7 @@ def check_flags(values: flags.FlagValues, kind: Type[Capability]) -> None:
         if values[name].value and not values.do_export:
             raise UserError(f"--{name} needs --do_export; set both or neither")
     if not values.do_export:
-        if values.output_dir and saved_model.is_there(values.output_dir):
+        if values.output_dir and checkpoints.is_saved_model(values.output_dir):
             raise UserError(f"--output_dir={values.output_dir} is an export, in which nothing is "
                             f"written: give it as --init_checkpoint={values.output_dir}, and "
                             "another --output_dir")
@@ -69,7 +69,7 @@ def _open(output_dir: str, kind: Type[Capability]) -> Tuple[ModelFiles, Capabili
 def _export_folder(output_dir: str, version: Optional[str]) -> str:
     """The folder that the export is written to. Raises a UserError if it holds something else."""
     folder = os.path.join(output_dir, "export")
-    if saved_model.is_there(output_dir):
+    if checkpoints.is_saved_model(output_dir):
         raise UserError(f"--output_dir={output_dir} is an export; --do_export needs the output "
                         "directory of the training")
     numbers = versions(folder)
@@ -78,8 +78,8 @@ def _export_folder(output_dir: str, version: Optional[str]) -> str:
     if numbers:
         raise UserError(f"{folder} holds numbered versions: add --export_version={_NEXT}, or move "
                         "it away")
-    if os.path.lexists(folder) and not saved_model.is_there(folder):
-        raise UserError(f"{folder} is no export (it has no {saved_model.GRAPH_FILE}): --do_export "
+    if os.path.lexists(folder) and not checkpoints.is_saved_model(folder):
+        raise UserError(f"{folder} is no export (it has no {checkpoints.GRAPH_FILE}): --do_export "
                         "does not overwrite it; move it away")
     return folder
 
@@ -113,16 +113,26 @@ def write(output_dir: str, kind: Type[Capability], frozen_type: Optional[str],
     """
     trained, model = _open(output_dir, kind)
     checkpoint, folder = trained.checkpoint, _export_folder(output_dir, version)
+    mode = INFERENCE._replace(computation=modeling.Computation(inlined=True))
 
     def build() -> saved_model.Signature:
-        return _signature(model)
+        inputs = {name: tf.placeholder(tf.int32, [None] * rank, name=name)
+                  for name, rank in model.inputs.items()}
+        return saved_model.Signature(inputs, {
+            name: tf.identity(tensor, name=name)
+            for name, tensor in model.outputs(inputs, mode).items()})
 
     with files.atomic_folder(folder, replaces=version is None) as draft:
         saved_model.write(draft, build, checkpoint)
         if frozen_type:
             saved_model.write_frozen_graph(
                 os.path.join(draft, _FROZEN_GRAPH), build, checkpoint, frozen_type)
-        _describe(os.path.join(draft, saved_model.ASSETS), trained)
+        assets = os.path.join(draft, saved_model.ASSETS)
+        os.mkdir(assets)
+        model_files.save(assets, trained.config(), trained.file(vocabulary.FILE),
+                         vocabulary.is_lower_cased(trained.folder))
+        if trained.description():  # that of Google's code has none
+            shutil.copyfile(trained.file(task_json.FILE), os.path.join(assets, task_json.FILE))
         files.write_text(os.path.join(draft, CARD), model_card.text(
             output_dir, model, checkpoint.global_step, frozen_type))
     log.info(f"Exported {checkpoint.describe()}: {folder}")
@@ -133,22 +143,3 @@ def versions(folder: str) -> List[int]:
     names = os.listdir(folder) if os.path.isdir(folder) else []
     return sorted(int(name) for name in names
                   if _VERSION.fullmatch(name) and os.path.isdir(os.path.join(folder, name)))
-
-
-def _describe(assets: str, trained: ModelFiles) -> None:
-    """Writes the files that describe a model into a new folder."""
-    os.mkdir(assets)
-    model_files.save(assets, trained.config(), trained.file(vocabulary.FILE),
-                     vocabulary.is_lower_cased(trained.folder))
-    if trained.description():  # that of Google's code has none
-        shutil.copyfile(trained.file(label_config.FILE), os.path.join(assets, label_config.FILE))
-
-
-def _signature(model: Capability) -> saved_model.Signature:
-    """Builds the model in the default graph, with int32 inputs of any size."""
-    inputs = {name: tf.placeholder(tf.int32, [None] * rank, name=name)
-              for name, rank in model.inputs.items()}
-    mode = INFERENCE._replace(computation=modeling.Computation(inlined=True))
-    return saved_model.Signature(inputs, {
-        name: tf.identity(tensor, name=name)
-        for name, tensor in model.outputs(inputs, mode).items()})

@@ -1,38 +1,35 @@
 """The kinds of trained models, and the class of each: only this table names capabilities.
 
-The file `task.json` of a model folder names the kind of its model. A class is loaded on use, so that
-a command which takes any trained model serves it without importing the others. A new kind is a row
-of the table: a module and its class.
+The file `task.json` of a model folder names the kind of its model (`encoder/task_json.py` has the
+names). A class is loaded on use, so that a command which takes any trained model serves it without
+importing the others. A new kind is a name and a row of the table: a module and its class.
 """
 
 import importlib
 from typing import Tuple, Type
 
-from encoder import label_config, model_files
+from encoder import model_files, task_json
 from encoder.model_files import ModelFiles
 from engine.errors import UserError
 from runs import tries
 from runs.capability import Capability, Reader
 
-ANSWERS = "answers"
-TAGS = "tags"  # of words
-
-_CLASSES = {
-    **dict.fromkeys(label_config.KINDS, "tasks.capability.Classifier"),
-    label_config.SCORER: "rewriting.scorer.PhraseScorer",
-    label_config.SIMILARITY: "similarity.capability.TextEncoder",
-    ANSWERS: "reading.capability.AnswerFinder",
-    TAGS: "tagging.capability.EntityTagger",
+CLASSES = {
+    **dict.fromkeys(task_json.LABEL_TYPES, "tasks.capability.Classifier"),
+    task_json.SCORER: "rewriting.scorer.PhraseScorer",
+    task_json.SIMILARITY: "similarity.capability.TextEncoder",
+    task_json.ANSWERS: "reading.capability.AnswerFinder",
+    task_json.TAGS: "tagging.capability.EntityTagger",
 }
 
 # Kinds with labels of no task, or without labels → the command that trains and evaluates them.
-COMMANDS = {label_config.SCORER: "python -m rewriting.run",
-            label_config.SIMILARITY: "python -m similarity.run"}
+COMMANDS = {task_json.SCORER: "python -m rewriting.run",
+            task_json.SIMILARITY: "python -m similarity.run"}
 
 
 def class_of(kind: str) -> Type[Capability]:
     """The class of a kind of model."""
-    module, _, name = _CLASSES[kind].rpartition(".")
+    module, _, name = CLASSES[kind].rpartition(".")
     return getattr(importlib.import_module(module), name)
 
 
@@ -40,10 +37,10 @@ def open_model(trained: ModelFiles) -> Capability:
     """The model in a folder, of the kind that its task.json names."""
     description = trained.description()
     # A model without a description is one that other code has fine-tuned.
-    kind = description["kind"] if description else label_config.KINDS[0]
-    if kind not in _CLASSES:
+    kind = description["kind"] if description else task_json.CLASSES
+    if kind not in CLASSES:
         raise UserError(f"{trained.flag}={trained.path}: its task.json names the kind {kind!r}; kinds of "
-                        f"models are {', '.join(_CLASSES)}")
+                        f"models are {', '.join(CLASSES)}")
     return class_of(kind).open(trained)
 
 

@@ -47,7 +47,7 @@ def text(output_dir: str, model: Capability, global_step: int, frozen_type: Opti
     task_name = record.facts.get("task") if record else "unknown"
     arguments = [f"{name}=tf.constant({name})" for name in model.inputs]
     pairs = [", ".join(arguments[start:start + 2]) for start in range(0, len(arguments), 2)]
-    made = [f"{name} {version}" for name, version in report.environment().items()]
+    versions = [f"{name} {version}" for name, version in report.environment().items()]
     return "\n".join([
         f"# {_text(task_name)}: a fine-tuned BERT\n",
         card.summary + (f"; the model after training step {global_step}" if global_step else "") + ".\n",
@@ -55,7 +55,7 @@ def text(output_dir: str, model: Capability, global_step: int, frozen_type: Opti
         *(_table("Metrics", _metrics(output_dir, global_step))
           or ["This checkpoint was not evaluated.\n"]),
         *_table("Settings", report.settings(task_name, model, record).items()),
-        f"Exported with {', '.join(made)}.\n",
+        f"Exported with {', '.join(versions)}.\n",
         "## How to use it\n",
         _USE.format(inputs=card.inputs, outputs=card.outputs, command=card.command,
                     call=",\n                  ".join(pairs))

@@ -80,11 +80,9 @@ class Predictions(Stream):
         return max(_LEAST_CHARACTERS, len(row.text_a) + len(row.text_b or ""))
 
     def encode(self, rows: List[Example]) -> Encoded:
-        """See `Reader`."""
         return self.reader.encode(rows)
 
     def model_facts(self) -> Dict[str, Any]:
-        """The checkpoint."""
         return {"models": [Source(f"{self.checkpoint.path}.index")]}
 
     def open(self, values: flags.FlagValues, source: Input, odd: OddRows) -> Texts:

@@ -20,30 +20,31 @@ def write(job: Job, measured: Optional[Measured], of_tries: Optional[Measured] =
     """Writes report.html into the output directory.
 
     Args:
-        measured: what was measured of the dev set; None without one.
-        of_tries: what was measured of several tries; `shown` is a section of the page.
+        measured: the evaluation of the dev set; None without one.
+        of_tries: that of several tries; `shown` is a section of the page.
     """
     output_dir, task_name = job.settings.output_dir, job.model.facts()["task"]
     of_texts = getattr(job.model.encoding and job.model.encoding.counts, "warnings", [])
     history, record = summaries.read_history(output_dir), run_record.load(output_dir)
     memory = {"peak memory": f"{history['peak_memory_gb'][-1][1]:,.1f} GB"
               } if history.get("peak_memory_gb") else {}
-    page = report_page.Report(
+    results = measured.results if measured else {}
+    sections = [*([of_tries.shown] if of_tries else []),
+                *(job.model.page(job, measured) if measured else []),
+                report_page.training_curves(history)]
+    path = os.path.join(output_dir, FILE)
+    report_page.write_report(path, report_page.Report(
         title=f"{task_name}: {os.path.basename(os.path.abspath(output_dir))}",
+        warnings=list(filter(None, [record and record.warning, *of_texts])),
+        # Google's run_classifier writes "eval_loss" a second time as "loss".
+        evaluation=[(name, value) for name, value in results.items()
+                    if name != "loss" or "eval_loss" not in results],
+        # Texts are long, and come last.
+        sections=sorted(sections, key=lambda section: isinstance(section, report_page.MarkedTexts)),
         facts={"Settings": settings(task_name, job.model, record),
                "Environment": {"devices": job.devices.describe(),
                                "replicas": job.devices.num_replicas,
-                               **memory, **environment()}},
-        history=history,
-        warnings=list(filter(None, [record and record.warning, *of_texts])),
-        tries=of_tries and of_tries.shown,
-        # Google's run_classifier writes "eval_loss" a second time as "loss".
-        evaluation=[(name, value) for name, value in (measured.results if measured else {}).items()
-                    if name != "loss" or "eval_loss" not in measured.results])
-    if measured:
-        page = page._replace(**job.model.page(job, measured))
-    path = os.path.join(output_dir, FILE)
-    report_page.write_report(path, page)
+                               **memory, **environment()}}))
     log.info(f"Report: {path}")
 
 
@@ -55,16 +56,16 @@ def settings(task_name: str, model: Capability, record: Optional[Record]) -> Dic
     """
     config, encoding = model.config, model.encoding
     layers = "layer" if config.num_hidden_layers == 1 else "layers"
-    found = {"task": task_name,
-             "model": f"{config.num_hidden_layers} {layers}, hidden size {config.hidden_size}, "
-                      f"{config.num_attention_heads} heads"}
+    values = {"task": task_name,
+              "model": f"{config.num_hidden_layers} {layers}, hidden size {config.hidden_size}, "
+                       f"{config.num_attention_heads} heads"}
     if encoding:
-        found.update({"--max_seq_length": encoding.max_seq_length,
-                      "--do_lower_case": encoding.do_lower_case,
-                      "--long_texts": encoding.long_texts.long_texts})
-    found.update(record.settings if record else {})
+        values.update({"--max_seq_length": encoding.max_seq_length,
+                       "--do_lower_case": encoding.do_lower_case,
+                       "--long_texts": encoding.long_texts.long_texts})
+    values.update(record.settings if record else {})
     return {name: "none" if value is None else str(value).lower() if isinstance(value, bool) else value
-            for name, value in found.items()}
+            for name, value in values.items()}
 
 
 def environment() -> Dict[str, str]:

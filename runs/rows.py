@@ -5,12 +5,12 @@ import itertools
 import os
 from typing import Any, Counter, Iterator, List, NamedTuple, Optional, Tuple
 
+from encoder.label_types import Kind
 from engine import log
 from engine.data import text_files
 from engine.data.parts import Part
 from engine.data.odd_rows import OddRows, attempt
 from engine.errors import UserError
-from runs.label_types import Kind
 
 
 class Columns(NamedTuple):

@@ -2,7 +2,7 @@
 
 import json
 import re
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Any, Iterator, List, NamedTuple, Optional, Sequence
 
 import numpy as np
 
@@ -45,14 +45,18 @@ class Words(NamedTuple):
 
 def words_of(context: str) -> Words:
     """The words of a context."""
-    found = list(_WORD.finditer(context))
-    return Words([word.group() for word in found],
-                 np.array([word.start() for word in found], np.int64))
+    words = list(_WORD.finditer(context))
+    return Words([word.group() for word in words],
+                 np.array([word.start() for word in words], np.int64))
 
 
 def paragraphs(path: str) -> Iterator[Paragraph]:
     """The paragraphs of a file, in its order, checked one by one."""
-    for number, article in enumerate(_entry(_load(path), "data", list, path), 1):
+    try:  # SQuAD's 42 MB take 200 MB of memory
+        content = json.loads(files.read_text(path, "the file of questions", files.DOCUMENT_BYTES))
+    except (ValueError, RecursionError) as error:  # RecursionError: of lists within lists
+        raise UserError(f"{path}: not JSON ({error})") from error
+    for number, article in enumerate(_entry(content, "data", list, path), 1):
         of_article = f"{path}, article {number}"
         for position, value in enumerate(_entry(article, "paragraphs", list, of_article), 1):
             where = f"{of_article}, paragraph {position}"
@@ -61,39 +65,29 @@ def paragraphs(path: str) -> Iterator[Paragraph]:
                 _question(question, f"{where}, question {place}") for place, question in questions])
 
 
-def _load(path: str) -> Any:
-    """The value of a JSON file, of SQuAD's 42 MB in 200 MB of memory."""
-    try:
-        return json.loads(files.read_text(path, "the file of questions", files.DOCUMENT_BYTES))
-    except (ValueError, RecursionError) as error:  # RecursionError: of lists within lists
-        raise UserError(f"{path}: not JSON ({error})") from error
-
-
 def _question(value: Any, where: str) -> Question:
     identity = _text(value, "id", where, of_number=True)
     where = f"{where} ({identity})"
     of_answer = f"{where}, an answer"
-    found = [Answer(_text(answer, "text", of_answer), _entry(answer, "answer_start", int, of_answer))
-             for answer in _entry(value, "answers", list, where, default=[])]
+    answers = [Answer(_text(answer, "text", of_answer), _entry(answer, "answer_start", int, of_answer))
+               for answer in _entry(value, "answers", list, where, default=[])]
     is_impossible = _entry(value, "is_impossible", bool, where, default=False)
     is_labelled = "answers" in value or "is_impossible" in value
     return Question(identity, _text(value, "question", where),
-                    ([] if is_impossible else found) if is_labelled else None)
+                    ([] if is_impossible else answers) if is_labelled else None)
 
 
 def _text(value: Any, name: str, where: str, *, of_number: bool = False) -> str:
-    found = _entry(value, name, (str, int) if of_number else str, where)
-    return whole_characters(str(found))
+    return whole_characters(str(_entry(value, name, (str, int) if of_number else str, where)))
 
 
 def _entry(value: Any, name: str, kind, where: str, default: Optional[Any] = None) -> Any:
     """An entry of a JSON object, checked."""
     if not isinstance(value, dict):
         raise UserError(f"{where}: must be a JSON object, and is {str(value)[:40]!r}")
-    entries: Dict[str, Any] = value
-    if name not in entries and default is None:
-        raise UserError(f"{where}: has no {name!r}; it has {', '.join(map(repr, entries))}")
-    found = entries.get(name, default)
-    if not isinstance(found, kind) or isinstance(found, bool) and kind is not bool:
-        raise UserError(f"{where}: {name!r} is {str(found)[:40]!r}, of the wrong type")
-    return found
+    if name not in value and default is None:
+        raise UserError(f"{where}: has no {name!r}; it has {', '.join(map(repr, value))}")
+    entry = value.get(name, default)
+    if not isinstance(entry, kind) or isinstance(entry, bool) and kind is not bool:
+        raise UserError(f"{where}: {name!r} is {str(entry)[:40]!r}, of the wrong type")
+    return entry

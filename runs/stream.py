@@ -54,8 +54,8 @@ class OpenModel(contextlib.ExitStack):
         super().__init__()
         self.checkpoint = checkpoint
         self._batch_size = settings.from_flags(values, PredictionSettings).predict_batch_size
-        self._predictor = self.enter_context(
-            Predictor(forward, device_flags.find_devices(values, training=False)))
+        self.devices = device_flags.find_devices(values, training=False)
+        self._predictor = self.enter_context(Predictor(forward, self.devices))
         self._predictor.restore(checkpoint)
 
     def predict(self, encoded: Encoded, advance: Callable[[int], None] = lambda count: None
@@ -140,9 +140,9 @@ def run(values: flags.FlagValues, stream: Stream) -> None:
         with Counter(stream.title, unit=stream.unit,
                      total=texts.total and texts.total - num_done) as counter:
             # While a card computes, the processor reads on.
-            for rows, some in encoded if arriving else ahead(encoded):
+            for rows, of_model in encoded if arriving else ahead(encoded):
                 results = [_result(row is stream.unread, result, odd)
-                           for row, result in zip(rows, stream.predict(some, counter.advance))]
+                           for row, result in zip(rows, stream.predict(of_model, counter.advance))]
                 append(texts.header[:0].join(map(texts.write, itertools.count(number), rows, results)),
                        len(rows))
                 number += len(rows)

@@ -1,6 +1,6 @@
 """A trained model as a function of texts, for programs and engines such as Ray, Spark and Beam."""
 
-from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Optional, Sequence, Union
 
 from absl import flags
 
@@ -44,9 +44,9 @@ class TextPredictor:
             self._open = self._open_model()
         if not len(texts):
             return []
-        some = self._reader.encode([self._example(text) for text in texts])
+        encoded = self._reader.encode([self._example(text) for text in texts])
         return [{"error": result} if isinstance(result, str) else result.entry
-                for result in self._open.predict(some)]
+                for result in self._open.predict(encoded)]
 
     def close(self) -> None:
         """Frees the model's memory; the next call opens it again."""
@@ -63,14 +63,9 @@ class TextPredictor:
         return OpenModel(self._reader.forward, trained.checkpoint, values)
 
     def _example(self, text: Text) -> Example:
-        first, second = (text, None) if isinstance(text, str) else _pair(text)
+        first, second = (text, None) if isinstance(text, str) else text
         takes_pairs = self._reader.takes_pairs
         if takes_pairs not in (None, second is not None):
             raise UserError("the model takes " + ("pairs of texts, each as (first, second)"
                                                   if takes_pairs else "single texts"))
         return Example(first, second, None)
-
-
-def _pair(text: Sequence[str]) -> Tuple[str, str]:
-    first, second = text
-    return first, second

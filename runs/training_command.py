@@ -4,17 +4,15 @@
 """
 
 import functools
-import os
 from typing import Any, Callable, Mapping, Optional, Sequence, Type
 
 from absl import flags
 
-from encoder import label_config, long_texts, model_files, model_flags
+from encoder import long_texts, model_files, model_flags, task_json
 from engine import log, settings
 from engine.checkpoints import checkpoints
 from engine.checkpoints.checkpoints import Checkpoint
-from engine.cli import device_flags, tpu_flags
-from engine.disk import files
+from engine.cli import device_flags
 from engine.errors import UserError
 from engine.inference import PredictionSettings, Predictor
 from engine.progress import Counter
@@ -50,14 +48,14 @@ def run(values: flags.FlagValues, kind: Type[Capability],
         raise UserError("nothing to do: set at least one of "
                         f"{', '.join(f'--{name}' for name in names)}; --help explains all flags")
     if "use_tpu" in values:
-        tpu_flags.check(values)
+        device_flags.check_tpu(values)
     if "do_export" in values:
         export.check_flags(values, kind)
     if any(values[name].value for name in names if name in _WORK):
-        asked = tries.asked(values)
+        several = tries.of_flags(values)
         job = job_of(values, model_of)
         check_start(job, is_training=values.do_train)
-        carry_out(job, job.model.load(job, values), asked)
+        carry_out(job, job.model.load(job, values), several)
     if "do_export" in values and values.do_export:
         export.write(values.output_dir, kind, values.export_frozen_graph,
                      values.export_version)
@@ -98,19 +96,19 @@ def trained_checkpoint(job: Job) -> Checkpoint:
     return checkpoint
 
 
-def carry_out(job: Job, sets: Sets, asked: Sequence[tries.Try] = ()) -> None:
+def carry_out(job: Job, sets: Sets, several: Sequence[tries.Try] = ()) -> None:
     """Trains, measures, predicts and reports.
 
     All sets are loaded before, so that no training ends in an error about a bad line.
 
     Args:
-        asked: the tries of the training, if there are several.
+        several: the tries of the training; none for a single one.
     """
     with Predictor(lambda *inputs: job.model.forward(
             sets.held_out(), predictor.checkpoint)(*inputs), job.devices) as predictor:
         run_once = functools.partial(_carry_out, predictor)
-        if asked:
-            tries.run(job, sets, asked, run_once)
+        if several:
+            tries.run(job, sets, several, run_once)
         else:
             run_once(job, sets)
 
@@ -127,29 +125,22 @@ def _carry_out(predictor: Predictor, job: Job, sets: Sets,
 
 def train(job: Job, data: Training, evaluate: Callable) -> None:
     """Trains to the end of the schedule; resumes an earlier run."""
-    model, output_dir = job.model, job.settings.output_dir
     training.train(training.Run(
-        facts_of(job, data), job.settings, job.devices, data, config=model.config, evaluate=evaluate,
-        save_description=lambda: save_description(
-            output_dir, model, {**model.describe(), **data.description}),
-        result_files=(*results.FILES, report.FILE, tries.ENSEMBLE, *model.prediction_files)))
+        facts_of(job, data), job.settings, job.devices, data, config=job.model.config, evaluate=evaluate,
+        save_description=lambda: _save_description(job, data),
+        result_files=(*results.FILES, report.FILE, tries.ENSEMBLE, *job.model.prediction_files)))
 
 
-def save_description(folder: str, model: Capability, entries: Mapping[str, Any]) -> None:
-    """Writes what describes a model beside its checkpoints, for `Capability.open`.
-
-    Args:
-        entries: of task.json, beside those that every model has.
-    """
-    encoding = model.encoding
-    model_files.save(folder, model.config, encoding and encoding.vocab_file,
+def _save_description(job: Job, data: Training) -> None:
+    """Writes what describes a model beside its checkpoints, for `Capability.open`."""
+    folder, encoding = job.settings.output_dir, job.model.encoding
+    model_files.save(folder, job.model.config, encoding and encoding.vocab_file,
                      encoding and encoding.do_lower_case)
+    entries = {**job.model.describe(), **data.description}
     if entries:
         cut = encoding.long_texts.facts()
-        files.write_json(os.path.join(folder, label_config.FILE), {
-            **entries, "do_lower_case": encoding.do_lower_case,
-            "max_seq_length": encoding.max_seq_length,
-            **({long_texts.ENTRY: cut} if cut else {})})
+        task_json.write(folder, {**entries, **({long_texts.ENTRY: cut} if cut else {})},
+                        encoding.do_lower_case, encoding.max_seq_length)
 
 
 def _evaluate(job: Job, sets: Sets, predictor: Predictor, checkpoint: Checkpoint,
@@ -178,9 +169,9 @@ def _score(job: Job, sets: Sets, predictor: Predictor,
     dev_alone = {suffix: dev for suffix, dev in sets.dev.items() if dev is not sets.test.get(suffix)}
     log.info(f"{'Evaluating' if dev_alone else model.verb} with {checkpoint.describe()}")
 
-    def visibly(verb: str, some: Any, batch_size: int, call: Callable, *more: Any) -> Optional[Measured]:
-        with Counter(verb, unit=model.unit, total=len(some)) as counter:
-            return call(job, some, *more, _predict(predictor, checkpoint, batch_size, counter.advance))
+    def visibly(verb: str, held_out: Any, batch_size: int, call: Callable, *more: Any) -> Optional[Measured]:
+        with Counter(verb, unit=model.unit, total=len(held_out)) as counter:
+            return call(job, held_out, *more, _predict(predictor, checkpoint, batch_size, counter.advance))
 
     batch_size = job.settings.evaluation.eval_batch_size
     measured = {suffix: visibly("Evaluating", dev, batch_size, model.measure)
@@ -188,9 +179,9 @@ def _score(job: Job, sets: Sets, predictor: Predictor,
     if measured:
         first = _write_results(job, measured, checkpoint, of_tries)
     for suffix, test in sets.test.items():
-        found = visibly(model.verb, test, job.predict_batch_size, model.write, suffix)
-        if found and found.results:
-            first = _write_results(job, {"": found}, checkpoint, of_tries)
+        of_test = visibly(model.verb, test, job.predict_batch_size, model.write, suffix)
+        if of_test and of_test.results:
+            first = _write_results(job, {"": of_test}, checkpoint, of_tries)
     return first
 
 
@@ -198,13 +189,13 @@ def _write_results(job: Job, measured: Mapping[str, Measured], checkpoint: Check
                    of_tries: Optional[Measured]) -> Measured:
     """Writes the results of all sets; returns what was measured of the first, with all results."""
     scores, details = {}, {}
-    for suffix, found in measured.items():
-        scores.update({name + suffix: value for name, value in found.results.items()})
-        details.update({name + suffix: value for name, value in found.details.items()})
+    for suffix, of_set in measured.items():
+        scores.update({name + suffix: value for name, value in of_set.results.items()})
+        details.update({name + suffix: value for name, value in of_set.details.items()})
     loss = job.model.loss
     if loss and scores:  # of a set with a suffix, if there is no other
         scores.setdefault(loss, next(iter(measured.values())).results[loss])
-    tables = [found.table for found in measured.values()]
+    tables = [of_set.table for of_set in measured.values()]
     if of_tries:
         scores.update(of_tries.results)
         details.update(of_tries.details)

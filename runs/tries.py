@@ -24,7 +24,7 @@ from engine.settings import MAX_SEED, from_flags, setting
 from engine.training import run_record
 from runs import report, results
 from runs.capability import Job, Measured, Sets, facts_of
-from runs.report_page import Scores
+from runs.report_page import Table
 
 FOLDER = run_record.TRIES
 ENSEMBLE = "ensemble.json"  # until version 1.0 it named tries that predicted together
@@ -64,7 +64,7 @@ class Try(NamedTuple):
             output_dir=os.path.join(settings.output_dir, FOLDER, self.name)))
 
 
-def asked(values: flags.FlagValues) -> Sequence[Try]:
+def of_flags(values: flags.FlagValues) -> Sequence[Try]:
     """The tries that the flags ask for; none for a single training."""
     given = [name for name in ("seeds", "num_seeds", "learning_rates")
              if name in values and values[name].value is not None]
@@ -75,17 +75,16 @@ def asked(values: flags.FlagValues) -> Sequence[Try]:
     for several, one in (("seeds", "seed"), ("seeds", "num_seeds"), ("learning_rates", "learning_rate")):
         if several in given and values[one].present:
             raise UserError(f"--{several} and --{one} exclude each other; give one of them")
-    found = from_flags(values, TrySettings)
-    seeds = list(range(values.seed, values.seed + (found.num_seeds or 1)))
-    if found.seeds is not None:
-        seeds = _numbers("seeds", found.seeds, int)
+    settings, rates = from_flags(values, TrySettings), [values.learning_rate]
+    seeds = list(range(values.seed, values.seed + (settings.num_seeds or 1)))
+    if settings.seeds is not None:
+        seeds = _numbers("seeds", settings.seeds, int)
+    if settings.learning_rates is not None:
+        rates = _numbers("learning_rates", settings.learning_rates, float)
     if not 0 <= min(seeds) <= max(seeds) <= MAX_SEED:
         raise UserError(f"the seeds of the tries must be between 0 and {MAX_SEED}")
-    rates = [values.learning_rate]
-    if found.learning_rates is not None:
-        rates = _numbers("learning_rates", found.learning_rates, float)
     if not all(0 < rate < math.inf for rate in rates):
-        raise UserError(f"--learning_rates={found.learning_rates}: must be numbers greater than 0")
+        raise UserError(f"--learning_rates={settings.learning_rates}: must be numbers greater than 0")
     for name in ("seed", "learning_rate"):
         values[name].present += 1  # a given value wins over that of an earlier best try in run.json
     return [Try(*pair) for pair in itertools.product(rates, seeds)]
@@ -93,13 +92,13 @@ def asked(values: flags.FlagValues) -> Sequence[Try]:
 
 def _numbers(flag: str, text: str, number: Type) -> List[Any]:
     try:
-        found = [number(part) for part in text.split(",")]
+        numbers = [number(part) for part in text.split(",")]
     except ValueError:
-        found = []
-    if not 0 < len(set(found)) == len(found) <= _MOST_TRIES:
+        numbers = []
+    if not 0 < len(set(numbers)) == len(numbers) <= _MOST_TRIES:
         kind = "whole numbers" if number is int else "numbers"
         raise UserError(f"--{flag}={log.brief(text)}: must be different {kind}, separated by commas")
-    return found
+    return numbers
 
 
 def warn_of_ensemble(folder: str) -> None:
@@ -119,8 +118,15 @@ def run(job: Job, sets: Sets, tries: Sequence[Try], carry_out: Callable[..., Non
     Raises:
         UserError: the folder has another model or other tries.
     """
-    _check_folder(job)
     output_dir = job.settings.output_dir
+    if job.devices.peers.others:
+        raise UserError("several tries run on one machine, and this run has several; give each try a "
+                        "command of its own")
+    if checkpoint_files.list_checkpoints(output_dir) and not os.path.isdir(
+            os.path.join(output_dir, FOLDER)):
+        raise UserError(f"--output_dir={output_dir} has a model of a single training, which the best try "
+                        "would replace; use another --output_dir")
+    metric = job.settings.evaluation.metric_for_best or job.model.metrics()[0]
     folders = {one: one.job(job).settings.output_dir for one in tries}
     scores: Dict[Try, Dict[str, float]] = {}
     for number, one in enumerate(tries, 1):
@@ -129,27 +135,16 @@ def run(job: Job, sets: Sets, tries: Sequence[Try], carry_out: Callable[..., Non
             files.make_directory(folders[one], "--output_dir")
             carry_out(one.job(job), sets._replace(test={}))
         scores[one] = results.read(folders[one])
-        best = _best(job, scores)
+        best = max(scores, key=lambda one: _goodness(metric, scores[one][metric]))  # the first of a tie
         for worse in set(scores) - {best}:
             checkpoint_files.remove(folders[worse], checkpoint_files.list_checkpoints(folders[worse]))
-    log.info(f"The best of {counted(len(tries), 'tries')} by {_metric(job)} is {best.name}: it becomes "
-             f"the model of {output_dir}")
+    log.info(f"The best of {counted(len(tries), 'tries')} by {metric} is {best.name}: it becomes the "
+             f"model of {output_dir}")
     if not checkpoint_files.list_checkpoints(folders[best]):
         log.info(f"The weights of {best.name} were removed by an earlier search: it is trained again")
         carry_out(best.job(job), sets._replace(test={}))
     _publish(folders[best], job)
     carry_out(job, sets._replace(train=None), _summary(scores, folders))
-
-
-def _check_folder(job: Job) -> None:
-    if job.devices.peers.others:
-        raise UserError("several tries run on one machine, and this run has several; give each try a "
-                        "command of its own")
-    output_dir = job.settings.output_dir
-    if checkpoint_files.list_checkpoints(output_dir) and not os.path.isdir(
-            os.path.join(output_dir, FOLDER)):
-        raise UserError(f"--output_dir={output_dir} has a model of a single training, which the best try "
-                        "would replace; use another --output_dir")
 
 
 def _is_done(job: Job, sets: Sets) -> bool:
@@ -162,15 +157,6 @@ def _is_done(job: Job, sets: Sets) -> bool:
     if difference:
         raise UserError(f"{folder} is a try with another {difference}; use another --output_dir")
     return True
-
-
-def _metric(job: Job) -> str:
-    return job.settings.evaluation.metric_for_best or job.model.metrics()[0]
-
-
-def _best(job: Job, scores: Mapping[Try, Mapping[str, float]]) -> Try:
-    """The best try; the first of a tie."""
-    return max(scores, key=lambda one: _goodness(_metric(job), scores[one][_metric(job)]))
 
 
 def _goodness(metric: str, value: float) -> float:
@@ -198,16 +184,16 @@ def _summary(scores: Mapping[Try, Mapping[str, float]], folders: Mapping[Try, st
     names = [name for name in next(iter(scores.values())) if name not in ("global_step", "loss")]
     figures: Dict[str, float] = {}
     for name in names:
-        found = np.array([row[name] for row in scores.values()])
-        ranked = sorted(found.tolist(), key=lambda value: _goodness(name, value))
+        values = np.array([row[name] for row in scores.values()])
+        ranked = sorted(values.tolist(), key=lambda value: _goodness(name, value))
         figures.update({
-            f"{name}_mean": float(found.mean()), f"{name}_worst": ranked[0],
+            f"{name}_mean": float(values.mean()), f"{name}_worst": ranked[0],
             f"{name}_best": ranked[-1],
-            f"{name}_deviation": float(found.std(ddof=1)) if len(found) > 1 else 0.0})
+            f"{name}_deviation": float(values.std(ddof=1)) if len(values) > 1 else 0.0})
     warned = {one: run_record.load(folders[one]).warning for one in scores}
     rows = [{"try": one.name, "warning": "does not learn" if warned[one] else "none",
              **{name: scores[one][name] for name in names}} for one in scores]
-    section = Scores(
+    section = Table(
         "Tries", "Trainings with other seeds and learning rates, as the dev set judges them. "
         "The best is the model of this page. One that does not learn is no better than a constant prediction.",
         list(rows[0]), [list(row.values()) for row in rows])

@@ -24,7 +24,7 @@ class Overloaded(Exception):
 
 
 class Late(Exception):
-    """A request's deadline has passed, or nobody waits for it any more."""
+    """Nobody waits for the request any more."""
 
 
 class Closing(Exception):
@@ -32,24 +32,20 @@ class Closing(Exception):
 
 
 class Deadline:
-    """How long somebody waits for a request: some seconds from now, or until `end`."""
+    """How long a client waits for requests: some seconds from now, or until `end`."""
 
     def __init__(self, seconds: float):
         self._end = time.monotonic() + seconds
         self._future: Optional["futures.Future[Features]"] = None
 
-    def has_passed(self) -> bool:
-        """Whether nobody waits any more."""
-        return time.monotonic() > self._end
-
     def end(self) -> None:
-        """Nobody waits any more: `wait` raises `Late`, in whichever thread it is."""
+        """Makes `wait` raise `Late`, in whichever thread it is."""
         self._end = -math.inf
         if self._future:
             self._future.cancel()
 
     def wait(self, future: "futures.Future[Features]") -> Features:
-        """The result of a request; cancels it when the deadline passes, and raises `Late`."""
+        """The result of a request; at the end cancels it and raises `Late`."""
         self._future = future  # before the time is read, so that `end` is not overlooked
         try:
             return future.result(max(0.0, self._end - time.monotonic()))
@@ -61,18 +57,14 @@ class Deadline:
 class _Request:
     """A source whose records wait, or are predicted in any number of batches."""
 
-    def __init__(self, source: Source, deadline: Deadline):
-        self.source, self.deadline = source, deadline
+    def __init__(self, source: Source):
+        self.source = source
         self.lengths = source.padded_lengths().tolist()
         self.future: "futures.Future[Features]" = futures.Future()
         self.waiting_tokens = sum(self.lengths)
         self.parts: List[Tuple[np.ndarray, Features]] = []
         self.num_missing = len(self.lengths)
         self._unanswered = threading.Lock()  # taken by who answers: two batches may fail at a time
-
-    def is_over(self) -> bool:
-        """Whether nobody waits for it any more."""
-        return self.future.done() or self.deadline.has_passed()
 
     def finish(self) -> None:
         """Hands over the predictions of all records, in their order."""
@@ -125,16 +117,15 @@ class Batcher:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, source: Source, deadline: Deadline) -> "futures.Future[Features]":
+    def submit(self, source: Source) -> "futures.Future[Features]":
         """The predictions for all n records of a source, each [n, ...], later; n > 0.
 
-        Cancelling the future takes the request out of the queue. Its exceptions are `Late`, or what
-        a session raises.
+        Cancelling the future takes the request out of the queue. Its exceptions are a session's.
 
         Raises:
             Overloaded, Closing: the request is not taken.
         """
-        request = _Request(source, deadline)
+        request = _Request(source)
         with self._changed:
             if self._is_closing:
                 raise Closing
@@ -165,20 +156,17 @@ class Batcher:
 
     def _work(self, run: Run) -> None:
         while True:
-            late: List[_Request] = []
             with self._changed:
                 while not self._waiting and not self._is_closing:
                     self._changed.wait()
                 if not self._waiting:
                     return
-                batch, length = self._take(late)
-            for request in late:
-                request.fail(Late())
+                batch, length = self._take()
             if batch:
                 self._predict(run, batch, length)
 
-    def _take(self, late: List[_Request]) -> Tuple[_Batch, int]:
-        """The next batch, and its length; collects the requests whose deadline has passed."""
+    def _take(self) -> Tuple[_Batch, int]:
+        """The next batch, without cancelled requests, and its length."""
         batch: _Batch = {}
         oldest = min(self._waiting, key=lambda length: self._waiting[length][0].number)
         size, longest = 0, 0
@@ -192,18 +180,16 @@ class Batcher:
                 tokens = min(length, request.waiting_tokens)  # none of a request that is over
                 request.waiting_tokens -= tokens
                 self.queued_tokens -= tokens
-                if request.is_over():
-                    late.append(request)
-                    continue
-                batch.setdefault(request, []).append(record.index)
-                size, longest = size + 1, longer
+                if not request.future.done():
+                    batch.setdefault(request, []).append(record.index)
+                    size, longest = size + 1, longer
             if not records:
                 del self._waiting[length]
         return batch, longest
 
     def _predict(self, run: Run, batch: _Batch, length: int) -> None:
         try:
-            found = run(_features(batch, length))
+            predictions = run(_features(batch, length))
         except Exception as error:  # one request's fault is not the others'
             for request, indices in batch.items():
                 if len(batch) == 1:
@@ -215,7 +201,7 @@ class Batcher:
         for request, indices in batch.items():
             rows = slice(start, start + len(indices))
             self._deliver(request, np.array(indices), {
-                name: values[rows] for name, values in found.items()})
+                name: values[rows] for name, values in predictions.items()})
             start = rows.stop
 
     def _deliver(self, request: _Request, indices: np.ndarray, predictions: Features) -> None:

@@ -30,13 +30,10 @@ def serve(app: Callable, listener: socket.socket, timeout: float, ends: Callable
     """
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # clients' faults
 
-    class Connection(_Connection):
-        seconds = timeout
-
     server = _Server(Config(
-        app, http=Connection, ws="none", lifespan="off", loop="asyncio", log_config=None,
+        app, http=_Connection, ws="none", lifespan="off", loop="asyncio", log_config=None,
         access_log=False, server_header=False, proxy_headers=False, timeout_keep_alive=timeout,
-        timeout_graceful_shutdown=timeout))
+        timeout_graceful_shutdown=timeout, headers=[("x-content-type-options", "nosniff")]))
     asyncio.run(_serve(server, listener, ends))
 
 
@@ -54,11 +51,10 @@ class _Server(Server):
 
 
 class _Connection(HttpToolsProtocol):
-    """A connection whose client has a number of seconds for each request and for each answer.
+    """A connection whose client has `timeout_keep_alive` seconds for each request and for each answer.
 
     Uvicorn itself waits for ever for the rest of a request, and for an answer to be read.
     """
-    seconds: float
 
     def __init__(self, *args: Any, **named: Any):
         super().__init__(*args, **named)
@@ -67,19 +63,16 @@ class _Connection(HttpToolsProtocol):
         self._part = _NONE
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """See asyncio.Protocol."""
         super().connection_made(transport)
         self._restart()
         if len(self.connections) > _MOST_CONNECTIONS:
             transport.abort()
 
     def connection_lost(self, exc: Optional[Exception]) -> None:
-        """See asyncio.Protocol."""
         self._stop()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """See asyncio.Protocol."""
         if self._part != _BODY:
             self._head_bytes += len(data)
             head, end, rest = data.partition(b"\r\n\r\n")
@@ -112,7 +105,7 @@ class _Connection(HttpToolsProtocol):
 
     def _restart(self) -> None:
         self._stop()
-        self._timer = self.loop.call_later(self.seconds, self._time_out)
+        self._timer = self.loop.call_later(self.timeout_keep_alive, self._time_out)
 
     def _stop(self) -> None:
         if self._timer:

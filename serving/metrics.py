@@ -3,10 +3,10 @@
 The queue is full when `serving_queued_tokens` reaches --max_queued_tokens: what to scale on.
 """
 
-from typing import Callable, Iterator, Mapping
+import functools
+from typing import Callable, Mapping
 
 import prometheus_client
-from prometheus_client.core import GaugeMetricFamily
 
 from serving.model import ServedModel
 
@@ -23,7 +23,7 @@ class Metrics:
     """
 
     def __init__(self, models: Mapping[str, ServedModel], in_flight: Callable[[], float]):
-        self._models, self._registry = models, prometheus_client.CollectorRegistry()
+        self._registry = prometheus_client.CollectorRegistry()
         labels = ("model", "route")
         self._requests = prometheus_client.Counter(
             "serving_requests", "Requests that were answered.", (*labels, "status"),
@@ -37,21 +37,17 @@ class Metrics:
         prometheus_client.Gauge(
             "serving_requests_in_flight", "Requests that are being answered.",
             registry=self._registry).set_function(in_flight)
-        self._registry.register(self)
+        queued = prometheus_client.Gauge(
+            "serving_queued_tokens", "Tokens that wait, padding included.", ["model"],
+            registry=self._registry)
+        for name, model in models.items():
+            queued.labels(name).set_function(functools.partial(getattr, model.batcher, "queued_tokens"))
 
     def count(self, model: str, route: str, status: int, seconds: float, num_texts: int) -> None:
         """Counts a request; `route` is one of ours, since each new one takes memory."""
         self._requests.labels(model, route, str(status)).inc()
         self._seconds.labels(model, route).observe(seconds)
         self._texts.labels(model, route).inc(num_texts)
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        """The queues as they are now; called by `page`."""
-        queued = GaugeMetricFamily(
-            "serving_queued_tokens", "Tokens that wait, padding included.", labels=["model"])
-        for name, model in self._models.items():
-            queued.add_metric([name], model.batcher.queued_tokens)
-        yield queued
 
     def page(self) -> bytes:
         """All metrics, in the format of Prometheus."""

@@ -15,13 +15,28 @@ from engine.disk import files
 from engine.errors import UserError
 from engine.settings import setting
 from runs import export, kinds
-from runs.capability import AnyResult, Encoded
+from runs.capability import AnyResult
 from runs.rows import UNREAD, Example
 from serving import session
 from serving.batcher import (  # noqa: F401 (what `answer` takes and raises)
     Batcher, Closing, Deadline, Late, Overloaded)
 
 _WARM_LENGTHS = (8, 16, 32, 64, 128, 256, 512)
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """What clients may ask."""
+    topic = "Limits"
+    max_body_bytes: int = setting(2_000_000, "Bytes of the body of a request.", positive=True)
+    max_client_batch_size: int = setting(256, "Texts, or pairs of texts, of a request.",
+                                         positive=True)
+    max_concurrent_requests: int = setting(
+        256, "Requests that are answered at a time; those beyond are refused at once.",
+        between=(1, 4096))
+    timeout: float = setting(
+        30.0, "Seconds that a client may take to send a request or to read its answer, and that "
+        "the answer may take.", positive=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,13 +102,13 @@ class ServedModel:
         self._sessions = session.open_sessions(values.engine, session.Served(
             self.reader.forward, trained, example, devices))
         self._nothing = {name: rows[:0] for name, rows in self._sessions[0].run(example).items()}
-        asked = settings.from_flags(values, BatchSettings)
-        self.max_batch_tokens = asked.max_batch_tokens or (
+        batches = settings.from_flags(values, BatchSettings)
+        self.max_batch_tokens = batches.max_batch_tokens or (
             devices.max_step_tokens or inference.GPU_STEP_TOKENS)
         self._warm_up()
         num_runs = len(devices.names) * devices.concurrent_steps
         runs = [each.run for each in self._sessions] * (num_runs // len(self._sessions))
-        self.batcher = Batcher(runs, self.max_batch_tokens, asked.max_queued_tokens)
+        self.batcher = Batcher(runs, self.max_batch_tokens, batches.max_queued_tokens)
 
     def features(self, size: int, length: int) -> Features:
         """Features of `size` equal examples, padded to `length`."""
@@ -117,13 +132,15 @@ class ServedModel:
         """
         if not examples:
             return []
-        some = self.reader.encode(examples)
-        if not truncate:
-            _check_length(some, self.max_seq_length)
+        encoded = self.reader.encode(examples)
+        left_out = np.asarray(encoded.num_left_out)
+        if not truncate and left_out.any():
+            index = int(np.flatnonzero(left_out)[0])
+            raise TooLong(index, self.max_seq_length + int(left_out[index]), self.max_seq_length)
         predictions = self._nothing  # as of an empty context
-        if len(some.source.lengths):
-            predictions = deadline.wait(self.batcher.submit(some.source, deadline))
-        return list(some.decode(predictions))
+        if len(encoded.source.lengths):
+            predictions = deadline.wait(self.batcher.submit(encoded.source))
+        return list(encoded.decode(predictions))
 
     def close(self) -> None:
         """Answers what waits, refuses the rest, and frees the memory."""
@@ -150,13 +167,6 @@ def open_newest(name: str, folder: str, values: flags.FlagValues, devices: Devic
                 raise
             log.warn(f"{error}: the version before it is served")
     return ServedModel(name, folder, "", values, devices)
-
-
-def _check_length(some: Encoded, limit: int) -> None:
-    left_out = np.asarray(some.num_left_out)
-    if left_out.any():
-        index = int(np.flatnonzero(left_out)[0])
-        raise TooLong(index, limit + int(left_out[index]), limit)
 
 
 def _read_card(path: str) -> str:

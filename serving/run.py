@@ -16,7 +16,6 @@ from engine.cli import command, device_flags
 from engine.disk import files
 from engine.errors import UserError
 from serving import model
-from serving.limits import Limits
 
 USAGE = """Serves trained models over HTTP, of every kind that reads texts, on every
 GPU that CUDA_VISIBLE_DEVICES shows.
@@ -47,7 +46,7 @@ def define_flags() -> flags.FlagValues:
                         "Authorization: Bearer SECRET.", flag_values=values)
     flags.DEFINE_multi_string("allowed_origin", [], "Site, such as https://example.org, whose "
                               "pages may call the service.", flag_values=values)
-    settings.define_flags(values, Limits)
+    settings.define_flags(values, model.Limits)
     model.define_flags(values)
     return values
 
@@ -60,7 +59,7 @@ def main(values: flags.FlagValues) -> None:
     except ImportError as error:
         raise UserError(f"serving.run needs the package {error.name}: pip install -r "
                         "serving/requirements.txt") from error
-    limits = settings.from_flags(values, Limits)
+    limits = settings.from_flags(values, model.Limits)
     token = _read_token(values.token_file) if values.token_file else None
     with contextlib.ExitStack() as stack, _bind(
             values.host, settings.in_range(values, "port", 0, 65535)) as listener:
@@ -79,10 +78,10 @@ def main(values: flags.FlagValues) -> None:
         connections.serve(application, listener, limits.timeout, lambda: bool(signals.received))
 
 
-def _models(asked: List[str]) -> Dict[str, str]:
+def _models(flags_given: List[str]) -> Dict[str, str]:
     """Name → folder."""
-    found: Dict[str, str] = {}
-    for each in asked:
+    folders: Dict[str, str] = {}
+    for each in flags_given:
         name, equals, folder = each.partition("=")
         if equals and "/" not in name and not _NAME.fullmatch(name):
             raise UserError(f"--model={each}: a name has letters of ASCII, digits, '.', '_' and '-', and "
@@ -90,13 +89,13 @@ def _models(asked: List[str]) -> Dict[str, str]:
         if not equals or "/" in name:
             name, folder = _NAME.findall(each)[-1:] or ["model"], each
             name = name[0]
-        if name in found:
+        if name in folders:
             raise UserError(f"--model={each}: there are two models of the name {name}; give each "
                             "as --model=NAME=FOLDER")
-        found[name] = folder
-    if not found:
+        folders[name] = folder
+    if not folders:
         raise UserError("--model is required: the folder of a trained model")
-    return found
+    return folders
 
 
 def _read_token(path: str) -> bytes:

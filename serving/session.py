@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
 import tensorflow.compat.v1 as tf
 from tensorflow.core.protobuf.config_pb2 import CallableOptions
 
-from encoder import label_config, model_files
+from encoder import model_files, task_json
 from encoder.model_files import ModelFiles
 from engine import inference, log
 from engine.checkpoints import onnx_file
@@ -52,10 +52,10 @@ class TensorFlowSession:
 
     def run(self, features: Features) -> Features:
         """The predictions for a batch of b examples, each [b, ...]."""
-        found = dict(zip(self._fetched, self._call(*[features[name] for name in self._names])))
+        predictions = dict(zip(self._fetched, self._call(*[features[name] for name in self._names])))
         if self._is_checked:
-            inference.check_finite([found])
-        return found
+            inference.check_finite([predictions])
+        return predictions
 
     def close(self) -> None:
         """Frees the weights."""
@@ -150,7 +150,7 @@ def _converted(model: Served) -> Iterator[str]:
     """
     folder = model.files.folder
     sources = [f"{model.files.checkpoint.path}.index", *filter(os.path.exists, (
-        os.path.join(folder, name) for name in (model_files.CONFIG, label_config.FILE)))]
+        os.path.join(folder, name) for name in (model_files.CONFIG, task_json.FILE)))]
     key = hashlib.sha256(" ".join([VERSION, *map(files.hash_of_file, sources)]).encode("ascii"))
     name = _FILE.format(key.hexdigest()[:16])
     with tempfile.TemporaryDirectory() as temporary:

@@ -9,18 +9,18 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import flags
 
-from encoder import bert, label_config
+from encoder import bert, task_json
 from encoder.encoding import Encoding
 from encoder.model_files import ModelFiles
 from engine import log
 from engine.checkpoints.checkpoints import Checkpoint
-from engine.disk import files as disk
 from engine.errors import UserError
 from engine.model import Baseline, Forward, Mode
 from modeling import BertConfig
 from runs import model_card, results, sets
 from runs.capability import (
     Capability, Card, Encoded, Job, Measured, Predict, Reader, Result, Sets, Training)
+from runs.report_page import Section
 from runs.rows import Example
 from similarity import data, evaluation, files, model, report, rows
 from similarity.data import TextSet
@@ -37,7 +37,6 @@ class Similarity(NamedTuple):
     query_prefix: str = ""  # before anchors
     matryoshka: Tuple[int, ...] = ()  # the numbers of components that it is trained for; (): all
     objective: Optional[Objective] = None  # None without a training
-    spreads: bool = False  # whether equal texts shall not share a step
     files: Mapping[str, TextFile] = {}  # by the names of the sets
 
 
@@ -55,7 +54,6 @@ class TextEncoder(Capability):
 
     @classmethod
     def open(cls, trained: ModelFiles) -> "TextEncoder":
-        """See `Capability`."""
         similarity = described(trained.folder)
         if not similarity:
             raise UserError(f"{trained.flag}={trained.path} was not trained for similarity; train it "
@@ -72,16 +70,14 @@ class TextEncoder(Capability):
 
     def facts(self) -> Dict[str, Any]:
         """How vectors are made, and the encoder."""
-        similarity = self.similarity
-        return {"task": "similarity", "--pooling": similarity.pooling,
-                "--query_prefix": similarity.query_prefix,
-                "--matryoshka": list(similarity.matryoshka), **self.encoder_facts()}
+        description = self.describe()
+        return {"task": description.pop("kind"), **self.encoder_facts(),
+                **{f"--{name}": value for name, value in description.items()}}
 
     def metrics(self) -> Sequence[str]:
         """Of the scores of the dev set, or else of ranking."""
         dev = self.similarity.files.get("dev")
-        scored = dev and dev.has_scores
-        return (["spearman", "pearson"] if scored else
+        return (["spearman", "pearson"] if dev and dev.has_scores else
                 ["mrr_at_10", "ndcg_at_10", "recall_at_1", "recall_at_5", "recall_at_10"])
 
     def require(self, checkpoint: Checkpoint, flag: str) -> None:
@@ -89,21 +85,21 @@ class TextEncoder(Capability):
 
     def load(self, job: Job, values: flags.FlagValues,
              training: Optional[Callable[[Job, TextSet], Training]] = None) -> Sets:
-        """See `Capability`; a distillation names its file with its own flags, and reads no scores."""
-        named = self.similarity.files
-        if training:
+        open_files = self.similarity.files
+        if training:  # a distillation names its file with its own flags, and reads no scores
             columns = [name for name in (values.text_column, values.text_pair_column) if name]
-            named = {"train": files.open_file(
+            open_files = {"train": files.open_file(
                 sets.find(values, "train", files.EXTENSIONS), Given(columns, None, values.header),
                 labelled=False)}
-        found = {name: data.load(
+        texts = {name: data.load(
             file, self.encoding, self.similarity.query_prefix, job.settings.store_dir,
-            dynamic_padding=job.settings.training.dynamic_padding) for name, file in named.items()}
-        train = found.get("train") and (training or self._training)(job, found["train"])
-        return Sets(train, *({"": found[name]} if name in found else {} for name in ("dev", "test")))
+            dynamic_padding=job.settings.training.dynamic_padding)
+            for name, file in open_files.items()}
+        train = texts.get("train") and (training or self._training)(job, texts["train"])
+        return Sets(train, *({"": texts[name]} if name in texts else {} for name in ("dev", "test")))
 
     def _training(self, job: Job, texts: TextSet) -> Training:
-        objective, spreads = self.similarity.objective, self.similarity.spreads
+        objective = self.similarity.objective
         if job.settings.global_batch_size(job.devices.num_replicas) < 2 and texts.num_texts < 3:
             raise UserError("--train_batch_size=1: a step with one example has nothing to compare it "
                             "with; the larger the batch, the more each example learns from")
@@ -111,18 +107,16 @@ class TextEncoder(Capability):
             texts.num_examples, texts.content_hash,
             model.training_forward_of(self.config, self.similarity.pooling, objective,
                                       max(2, texts.num_texts)),
-            functools.partial(texts.training_source, spread=spreads),
+            functools.partial(texts.training_source, spread=objective.spreads),
             facts={"--loss": objective.loss, "--temperature": objective.temperature,
-                   "--symmetric": objective.symmetric, "--spread_duplicates": spreads},
+                   "--symmetric": objective.symmetric, "--spread_duplicates": objective.spreads},
             baseline=Baseline("giving all texts the same vector", lambda indices: _loss_of_equals(
                 texts, objective, indices)))
 
     def forward(self, *_: Any) -> Forward:
-        """See `similarity.model`."""
         return model.forward_of(self.config, self.similarity.pooling)
 
     def measure(self, job: Job, held_out: TextSet, predict: Predict) -> Measured:
-        """See `evaluation`."""
         return evaluation.measure(job, held_out, predict)
 
     def write(self, job: Job, test: TextSet, suffix: str, predict: Predict) -> None:
@@ -130,27 +124,24 @@ class TextEncoder(Capability):
         is_single, numbers = test.num_texts == 1, test.numbers
         path = os.path.join(job.settings.output_dir, _RESULTS)
         with rows.predicted(test.source(), predict, job.settings.output_dir) as vectors:
-            found = (Rows(vectors, vectors.shape[1], numbers[:, 0]) if is_single
+            lines = (Rows(vectors, vectors.shape[1], numbers[:, 0]) if is_single
                      else evaluation.similarities(vectors, numbers))
-            results.write_lines(path, ("\t".join(f"{value:.9g}" for value in row) for row in found))
+            results.write_lines(path, ("\t".join(f"{value:.9g}" for value in line) for line in lines))
         log.info(f"Predicted {len(numbers):,} {'vectors' if is_single else 'lines'}: {path}")
 
-    def page(self, job: Job, measured: Measured) -> Dict[str, Any]:
-        """See `similarity.report`."""
+    def page(self, job: Job, measured: Measured) -> List[Section]:
         return report.page(measured)
 
     def describe(self) -> Dict[str, Any]:
         """How vectors are made."""
         similarity = self.similarity
-        return {"kind": label_config.SIMILARITY, "pooling": similarity.pooling,
-                "query_prefix": similarity.query_prefix, "matryoshka": list(similarity.matryoshka)}
+        return task_json.of_vectors(similarity.pooling, similarity.query_prefix, similarity.matryoshka)
 
     def outputs(self, inputs: Dict[str, tf.Tensor], mode: Mode) -> Dict[str, tf.Tensor]:
         """The vectors."""
         return self.forward()(inputs, mode).predictions
 
     def card(self) -> Card:
-        """See `Capability`."""
         prefix, sizes = self.similarity.query_prefix, self.similarity.matryoshka
         of_query = f" A query begins with `{log.visible(prefix)}`." if prefix else ""
         of_sizes = ("" if not sizes else f". Their first {', '.join(map(str, sizes))} components are "
@@ -180,18 +171,15 @@ padding; `segment_ids`, all 0.""",
 
 def described(folder: str) -> Optional[Similarity]:
     """The description in a folder's task.json; None for another kind of model."""
-    description = label_config.read(folder)
-    if not description or description["kind"] != label_config.SIMILARITY:
+    description = task_json.read(folder)
+    if not description or description["kind"] != task_json.SIMILARITY:
         return None
-    path = os.path.join(folder, label_config.FILE)
-    record = disk.read_record(path, "the model's description", {
-        "pooling": str, "query_prefix": str, "matryoshka": list})
-    sizes = record["matryoshka"]
-    if record["pooling"] not in bert.POOLINGS or not all(
-            isinstance(size, int) and size > 0 for size in sizes):
-        raise UserError(f"{path} is damaged: its pooling is {record['pooling'][:20]!r}, its matryoshka "
-                        f"{str(sizes)[:40]}")
-    return Similarity(record["pooling"], record["query_prefix"], tuple(sizes))
+    description = task_json.read(folder, {"pooling": str, "query_prefix": str, "matryoshka": list})
+    pooling, sizes = description["pooling"], description["matryoshka"]
+    if pooling not in bert.POOLINGS or not all(isinstance(size, int) and size > 0 for size in sizes):
+        raise UserError(f"{os.path.join(folder, task_json.FILE)} is damaged: its pooling is {pooling[:20]!r}, "
+                        f"its matryoshka {str(sizes)[:40]}")
+    return Similarity(pooling, description["query_prefix"], tuple(sizes))
 
 
 def _loss_of_equals(texts: TextSet, objective: Objective, indices: np.ndarray) -> float:

@@ -1,18 +1,16 @@
 """Texts that belong together, tokenized in a store: a record is a text, an example some in a row."""
 
 import hashlib
-import json
 import os
-from typing import Dict, Iterator, Optional, Sequence, Tuple
+import pathlib
+from typing import Dict, Optional, Sequence, Tuple
 
 import numpy as np
 
-from encoder.encoding import Encoding, encode_texts_and_pairs
+from encoder.encoding import Encoding, encode_texts_and_pairs, open_or_tokenize
 from engine.data import store
 from engine.data.batches import Features, Source, token_features
-from engine.data.chunks import in_chunks
 from engine.disk import files, provenance
-from engine.progress import Counter
 from similarity.files import Example, TextFile
 
 _CHUNK_EXAMPLES = 4096
@@ -138,23 +136,14 @@ def load(file: TextFile, encoding: Encoding, query_prefix: str, store_dir: str, 
     Args:
         query_prefix: put before anchors.
     """
-    content = [provenance.content_hash(file.path, os.path.join(store_dir, "hashes.json")), *file[1:],
-               query_prefix]
-    key = {"content": content, "vocab": encoding.vocab_hash,
-           "do_lower_case": encoding.do_lower_case, "max_seq_length": encoding.max_seq_length}
-
-    def chunks() -> Iterator[store.Chunk]:
-        with Counter(f"Preparing {file.path}", unit="examples") as counter:
-            for examples in in_chunks(file.examples(), _CHUNK_EXAMPLES):
-                yield _encode(examples, encoding, query_prefix)
-                counter.advance(len(examples))
-
-    name = os.path.splitext(os.path.basename(file.path))[0]
-    records = store.open_or_build(store_dir, f"texts-{name}", key, _columns(encoding), chunks,
-                                  facts=encoding.counts.take)
-    encoding.report(file.path, records.facts)
-    digest = files.hash_of(json.dumps(content).encode("utf-8"))
-    return TextSet(records, file.num_texts, encoding, digest, dynamic_padding, file)
+    content = [provenance.content_hash(file.path, store_dir), *file[1:], query_prefix]
+    records = open_or_tokenize(
+        file.path, encoding, store_dir, f"texts-{pathlib.Path(file.path).stem}",
+        {"content": content, **encoding.facts()}, _columns(encoding), file.examples,
+        lambda examples: _encode(examples, encoding, query_prefix), unit="examples",
+        chunk_size=_CHUNK_EXAMPLES)
+    return TextSet(records, file.num_texts, encoding, files.hash_of_json(content), dynamic_padding,
+                   file)
 
 
 def encode(examples: Sequence[Example], encoding: Encoding, query_prefix: str) -> TextSet:

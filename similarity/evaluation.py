@@ -23,7 +23,6 @@ class Judged(NamedTuple):
     second: int
     label: Union[str, float]
     similarity: float
-    error: float
 
 
 class Shown(NamedTuple):
@@ -49,12 +48,12 @@ def measure(job: Job, texts: TextSet, predict: Predict) -> Measured:
 
 def similarities(vectors: Vectors, numbers: np.ndarray) -> np.ndarray:
     """The cosines of each anchor and its example's other texts, [n, s - 1]; numbers: [n, s]."""
-    found = np.empty((len(numbers), numbers.shape[1] - 1), np.float32)
+    cosines = np.empty((len(numbers), numbers.shape[1] - 1), np.float32)
     for first in range(0, len(numbers), _BLOCK):
-        some = numbers[first:first + _BLOCK]
-        found[first:first + _BLOCK] = np.einsum(
-            "nd,nsd->ns", vectors[some[:, 0]], vectors[some[:, 1:]])
-    return found
+        block = numbers[first:first + _BLOCK]
+        cosines[first:first + _BLOCK] = np.einsum(
+            "nd,nsd->ns", vectors[block[:, 0]], vectors[block[:, 1:]])
+    return cosines
 
 
 def _measured(texts: TextSet, vectors: Rows) -> Tuple[Dict[str, float], Shown]:
@@ -63,52 +62,48 @@ def _measured(texts: TextSet, vectors: Rows) -> Tuple[Dict[str, float], Shown]:
     return _of_retrieval(texts, vectors)
 
 
-def _of_scores(texts: TextSet, found: np.ndarray) -> Tuple[Dict[str, float], Shown]:
+def _of_scores(texts: TextSet, cosines: np.ndarray) -> Tuple[Dict[str, float], Shown]:
     scores = texts.scores
     is_similar = scores > scores.max() / 2
-    worst = _worst(texts.numbers[:, 0], texts.numbers[:, 1], scores, found, is_similar)
-    return pair_measures(found, scores), Shown(
-        texts, {"high scores": found[is_similar], "low scores": found[~is_similar]}, worst)
+    return pair_measures(cosines, scores), Shown(
+        texts, {"high scores": cosines[is_similar], "low scores": cosines[~is_similar]},
+        _worst(texts.numbers, scores, cosines, is_similar))
 
 
 def _of_retrieval(texts: TextSet, vectors: Rows) -> Tuple[Dict[str, float], Shown]:
     """Looks for each anchor's positives among all distinct texts that are no anchors."""
     numbers = texts.numbers
+    queries, of_queries = np.unique(numbers[:, 0], return_inverse=True)
     documents, of_documents = np.unique(numbers[:, 1:], return_inverse=True)
     positives = of_documents.reshape(len(numbers), -1)[:, 0]
-    queries, of_queries = np.unique(numbers[:, 0], return_inverse=True)
-    order = np.argsort(of_queries, kind="stable")
-    starts = np.searchsorted(of_queries[order], np.arange(1, len(queries)))
-    relevant = [np.unique(some) for some in np.split(positives[order], starts)]
-    retrieval = retrieve(vectors.of(queries), vectors.of(documents), relevant)
+    retrieval = retrieve(vectors.of(queries), vectors.of(documents),
+                         np.stack([of_queries, positives], axis=1))
     own = similarities(vectors, numbers[:, :2])[:, 0]
     # Each query's best document that is not relevant, of those that have one.
-    asked, rank = np.flatnonzero(~retrieval.hits.all(axis=1)), retrieval.hits.argmin(axis=1)
-    negatives = retrieval.scores[asked, rank[asked]]
-    found = documents[retrieval.found[asked, rank[asked]]]
+    with_miss, rank = np.flatnonzero(~retrieval.hits.all(axis=1)), retrieval.hits.argmin(axis=1)
+    nearest_negatives = (with_miss, rank[with_miss])
+    negatives = retrieval.scores[nearest_negatives]
+    misses = np.stack([queries[with_miss], documents[retrieval.documents[nearest_negatives]]], axis=1)
     others = np.roll(positives, len(positives) // 2)  # half the file away
     other = others != positives
     apart = np.stack([numbers[other, 0], documents[others[other]]], axis=1)
-    worst = _worst(
-        np.concatenate([numbers[:, 0], queries[asked]]), np.concatenate([numbers[:, 1], found]),
-        ["positive"] * len(own) + ["negative"] * len(asked), np.concatenate([own, negatives]),
-        np.arange(len(own) + len(asked)) < len(own))
     return retrieval.measures(), Shown(
         texts, {"positives": own, "nearest negatives": negatives,
-                "texts of different lines": similarities(vectors, apart)[:, 0]}, worst,
+                "texts of different lines": similarities(vectors, apart)[:, 0]},
+        _worst(np.concatenate([numbers[:, :2], misses]),
+               ["positive"] * len(own) + ["negative"] * len(misses),
+               np.concatenate([own, negatives]), np.arange(len(own) + len(misses)) < len(own)),
         [retrieval.recall_at(k + 1) for k in range(retrieval.hits.shape[1])])
 
 
-def _worst(first: np.ndarray, second: np.ndarray, labels: Sequence[Union[str, float]],
-           found: np.ndarray, is_similar: np.ndarray) -> List[Judged]:
-    """The least similar of the pairs that should be, and the most similar of the others."""
-    errors = np.where(is_similar, 1 - found, found)
-    order = np.argsort(-errors, kind="stable")
-    chosen = np.sort(np.concatenate([
-        np.flatnonzero(is_similar[order])[:_MAX_WORST],
-        np.flatnonzero(~is_similar[order])[:_MAX_WORST]]))
-    return [Judged(int(first[index]), int(second[index]), labels[index], float(found[index]),
-                   float(errors[index])) for index in order[chosen]]
+def _worst(pairs: np.ndarray, labels: Sequence[Union[str, float]], cosines: np.ndarray,
+           is_similar: np.ndarray) -> List[Judged]:
+    """The least similar of the pairs [n, 2] that should be, and the most similar of the others."""
+    order = np.argsort(np.where(is_similar, cosines - 1, -cosines), kind="stable")
+    chosen = np.sort(np.concatenate([np.flatnonzero(are_of_kind[order])[:_MAX_WORST]
+                                     for are_of_kind in (is_similar, ~is_similar)]))
+    return [Judged(*pairs[index].tolist(), labels[index], float(cosines[index]))
+            for index in order[chosen]]
 
 
 def pair_measures(similarities: np.ndarray, labels: np.ndarray) -> Dict[str, float]:
@@ -151,7 +146,7 @@ def pair_measures(similarities: np.ndarray, labels: np.ndarray) -> Dict[str, flo
 class Retrieval(NamedTuple):
     """What q queries find among m documents. Made by `retrieve`."""
     scores: np.ndarray  # float32 [q, k], the best first
-    found: np.ndarray  # indices of documents, [q, k]
+    documents: np.ndarray  # their indices, [q, k]
     hits: np.ndarray  # bool [q, k]: whether it is relevant
     counts: np.ndarray  # [q]: of relevant documents
 
@@ -178,7 +173,7 @@ class Retrieval(NamedTuple):
                     gains / ideal[np.minimum(self.counts, DEPTH) - 1]))}
 
 
-def retrieve(queries: Vectors, documents: Vectors, relevant: Sequence[np.ndarray]) -> Retrieval:
+def retrieve(queries: Vectors, documents: Vectors, relevant: np.ndarray) -> Retrieval:
     """Compares queries with all documents, in blocks.
 
     Of documents with the same score the earlier one is ranked first.
@@ -186,8 +181,9 @@ def retrieve(queries: Vectors, documents: Vectors, relevant: Sequence[np.ndarray
     Args:
         queries: float32 [q, D], of length 1, as the documents are; at least one.
         documents: float32 [m, D].
-        relevant: of each query the indices of its relevant documents, each once, at least one.
+        relevant: the indices of queries and their relevant documents, [n, 2]; each query has one.
     """
-    scores, found = nearest(queries, documents, DEPTH)
-    hits = np.stack([np.isin(row, some) for row, some in zip(found, relevant)])
-    return Retrieval(scores, found, hits, np.array([len(some) for some in relevant]))
+    scores, indices = nearest(queries, documents, DEPTH)
+    pairs = np.unique(relevant @ [len(documents), 1])
+    hits = np.isin(np.arange(len(queries))[:, np.newaxis] * len(documents) + indices, pairs)
+    return Retrieval(scores, indices, hits, np.bincount(pairs // len(documents)))

@@ -12,9 +12,9 @@ A question of a file in SQuAD's format (.json) is an anchor, and its paragraph t
 
 import collections
 import itertools
-import math
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Counter, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+from encoder.label_types import Regression, SingleLabel
 from engine import log
 from engine.data import text_files
 from engine.disk import files
@@ -22,6 +22,7 @@ from engine.errors import UserError
 from engine.progress import counted
 from runs import columns, squad_files
 from runs.columns import Table
+from runs.rows import Columns, Split, read_rows
 
 TEXTS, TUPLES, SCORES, ENTAILMENT, QUESTIONS = (
     "texts", "tuples", "scores", "entailment", "questions")
@@ -36,9 +37,9 @@ _LABELS = ("score", "similarity", "label", "labels", "gold_label", "is_duplicate
 _NUMBERS = ("id", "index", "idx", "guid")  # of rows
 _HEADER_NAMES = ("anchor", "positive", "negative", "context", "is_duplicate")
 
-_ENTAILED, _CONTRADICTED = "entailment", "contradiction"
+_CONTRADICTED, _ENTAILED, _NEUTRAL = _RELATIONS = ("contradiction", "entailment", "neutral")
 _NO_LABEL = "-"  # MNLI's, of pairs whose annotators disagree
-_RELATIONS = {_ENTAILED, "neutral", _CONTRADICTED, _NO_LABEL}
+_LABEL_KINDS = {SCORES: Regression(), ENTAILMENT: SingleLabel(_RELATIONS, {_NO_LABEL: _NEUTRAL})}
 
 
 class Given(NamedTuple):
@@ -97,94 +98,58 @@ class TextFile(NamedTuple):
 
     def examples(self) -> Iterator[Example]:
         """Streams the examples; only a file with entailment is read as a whole."""
-        found = (self._of_squad() if self.layout == QUESTIONS else
-                 self._of_relations() if self.layout == ENTAILMENT and self.label is not None else
-                 self._of_rows())
-        first = next(found, None)
+        if self.layout == QUESTIONS:
+            examples = self._of_questions()
+        elif self.layout == ENTAILMENT and self.label is not None:
+            examples = self._of_relations()
+        else:
+            examples = (Example(texts, score or 0.0) for texts, score in self._rows()
+                        if self.above is None or score > self.above)
+        first = next(examples, None)
         if first is None:
             raise UserError(f"{self.path} holds no examples")
-        yield from itertools.chain([first], found)
+        yield from itertools.chain([first], examples)
 
-    def _of_squad(self) -> Iterator[Example]:
+    def _of_questions(self) -> Iterator[Example]:
         for paragraph in squad_files.paragraphs(self.path):
             for question in paragraph.questions:
-                for text in (question.text, paragraph.context):
-                    _check_text(text, f"{self.path}, question {question.id}")
-                yield Example((question.text, paragraph.context))
-
-    def _of_rows(self) -> Iterator[Example]:
-        for line_number, fields in self._rows():
-            score = 0.0
-            if self.label is not None:
-                score = self._score(fields[self.label], line_number)
-            if self.above is None or score > self.above:
-                yield Example(tuple(fields[position] for position in self.texts), score)
+                texts = question.text, paragraph.context
+                _check_texts(texts, f"{self.path}, question {question.id}")
+                yield Example(texts)
 
     def _of_relations(self) -> Iterator[Example]:
         """Each entailment of a premise and, in a file with contradictions, one of those."""
-        premises: Dict[str, Tuple[List[str], List[str]]] = {}
-        for line_number, fields in self._rows():
-            premise, hypothesis = (fields[position] for position in self.texts)
-            relation = fields[self.label].strip()
-            if relation not in _RELATIONS:
-                raise UserError(f"{self.path}, line {line_number}: the label is "
-                                f"{log.brief(repr(relation))}, and must be one of "
-                                f"{', '.join(sorted(_RELATIONS - {_NO_LABEL}))}")
-            entailed, contradicted = premises.setdefault(premise, ([], []))
-            if relation == _ENTAILED:
-                entailed.append(hypothesis)
-            if relation == _CONTRADICTED:
-                contradicted.append(hypothesis)
-        dropped = 0
-        for premise, (entailed, contradicted) in premises.items():
+        premises: Dict[str, Tuple[List[str], ...]] = {}  # → hypotheses, by _RELATIONS
+        for (premise, hypothesis), relation in self._rows():
+            premises.setdefault(premise, ([], [], []))[relation].append(hypothesis)
+        num_left_out = 0
+        for premise, (contradicted, entailed, _) in premises.items():
             if not entailed or self.num_texts == 3 and not contradicted:
-                dropped += 1
+                num_left_out += 1
                 continue
-            for number, hypothesis in enumerate(entailed):
-                hard = [contradicted[number % len(contradicted)]] if self.num_texts == 3 else []
-                yield Example((premise, hypothesis, *hard))
-        if dropped:
-            log.info(f"{self.path}: left out {dropped:,} of {len(premises):,} premises, which have "
-                     f"no {' or no '.join((_ENTAILED, _CONTRADICTED)[:self.num_texts - 1])}")
+            hard = itertools.cycle(contradicted)
+            for hypothesis in entailed:
+                yield Example((premise, hypothesis, *itertools.islice(hard, self.num_texts - 2)))
+        if num_left_out:
+            log.info(f"{self.path}: left out {num_left_out:,} of {len(premises):,} premises, which "
+                     f"have no {' or no '.join((_ENTAILED, _CONTRADICTED)[:self.num_texts - 1])}")
 
-    def _rows(self) -> Iterator[Tuple[int, List[str]]]:
-        """The rows but blank ones, with their lines; their texts are checked."""
-        blank = 0
-        for line_number, fields in self._all_rows():
-            where = f"{self.path}, line {line_number}"
-            if self.width > 1 and len(fields) == 1 and not fields[0].strip():
-                blank += 1
-                continue
-            if len(fields) != self.width:
-                raise UserError(
-                    f"{where}: {len(fields)} columns, and the file's first line has {self.width}; "
-                    + ("a text with commas or line ends needs quotes around it"
-                       if self.format == "csv" else "a text can hold no tab and no line end"))
-            for position in self.texts:
-                _check_text(fields[position], where)
-            yield line_number, fields
-        if blank:
-            log.warn(f"{self.path}: skipped {blank:,} blank lines")
-
-    def _all_rows(self) -> Iterator[Tuple[int, List[str]]]:
-        if self.format == "jsonl":
-            return text_files.json_rows(self.path, self.keys)
-        rows = text_files.csv_rows if self.format == "csv" else text_files.tsv_rows
-        return itertools.islice(rows(self.path), int(self.header), None)
-
-    def _score(self, text: str, line_number: int) -> float:
-        try:
-            score = float(text)
-        except ValueError:
-            score = math.nan
-        if not math.isfinite(score):
-            raise UserError(f"{self.path}, line {line_number}: the score is "
-                            f"{log.brief(repr(text))}, and must be a number such as 1234.5")
-        return score
+    def _rows(self) -> Iterator[Tuple[Tuple[str, ...], Any]]:
+        """The texts of each row but blank ones, and its label."""
+        split = Split(self.path, Columns(self.texts[0], None, self.label, self.header,
+                                         width=self.width), self.format, self.keys)
+        skipped: Counter[str] = collections.Counter()
+        for line_number, fields, example in read_rows(
+                _LABEL_KINDS.get(self.layout), split, "", skipped=skipped):
+            texts = tuple(fields[position] for position in self.texts)
+            _check_texts(texts, f"{self.path}, line {line_number}")
+            yield texts, example.label
+        for what, number in skipped.items():
+            log.warn(f"{self.path}: skipped {number:,} {what}")
 
 
-def _check_text(text: str, where: str) -> None:
-    if not text.strip():
+def _check_texts(texts: Sequence[str], where: str) -> None:
+    if not all(map(str.strip, texts)):
         raise UserError(f"{where}: a text is empty; leave such examples out")
 
 
@@ -203,19 +168,20 @@ def open_file(path: str, given: Given, *, labelled: bool) -> TextFile:
     texts, label = _columns(table, given, labelled)
     layout = TEXTS if len(texts) == 1 else TUPLES
     if label is not None:
-        layout = _layout_of_labels(table, texts, label)
-    read = [*texts, *([] if label is None or not labelled else [label])]
-    places = list(range(len(read))) if table.format == "jsonl" else read
-    keys = tuple(table.names[position] for position in read) if table.format == "jsonl" else ()
-    file = TextFile(
-        path, layout, len(texts), table.format, tuple(places[:len(texts)]),
-        places[-1] if len(read) > len(texts) else None, bool(table.names),
-        len(keys) or table.width, keys)
-    if layout == ENTAILMENT and file.label is not None:
+        layout = _layout_of(table.values(label)) or _refuse_labels(table, label)
+    num_texts, is_labelled = len(texts), labelled and label is not None
+    if layout == ENTAILMENT:
         relations = collections.Counter(map(str, table.values(label)))
         # A few contradictions are too few: premises without one would be left out.
-        has_hard = 2 * relations[_CONTRADICTED] >= max(1, relations[_ENTAILED])
-        file = file._replace(num_texts=3 if has_hard else 2)
+        num_texts += is_labelled and (
+            2 * relations[_CONTRADICTED] >= max(1, relations[_ENTAILED]))
+    places = read = texts + [label] * is_labelled
+    keys: Tuple[str, ...] = ()
+    if table.format == "jsonl":
+        places, keys = list(range(len(read))), tuple(table.names[position] for position in read)
+    file = TextFile(
+        path, layout, num_texts, table.format, tuple(places[:len(texts)]),
+        places[-1] if is_labelled else None, bool(table.names), len(keys) or table.width, keys)
     _report(file, table, texts, label)
     return file
 
@@ -231,7 +197,7 @@ def _columns(table: Table, given: Given, labelled: bool) -> Tuple[List[int], Opt
     free = [position for position in range(table.width) if position not in (*texts, label)
             and not (names and names[position] in _NUMBERS)]
     if label is None:
-        label = _detected_label(table, names, free, bool(given.texts or names and texts))
+        label = _detected_label(table, names, free, bool(texts))
     if not texts:
         texts = [position for position in free if position != label]
     if not texts or label in texts or len(set(texts)) < len(texts):
@@ -261,28 +227,25 @@ def _detected_label(table: Table, names: Sequence[str], free: Sequence[int],
     named = [names.index(name) for name in _LABELS if name in names and names.index(name) in free]
     if named or knows_texts or table.width < 2:
         return named[0] if named else None
-    found = [position for position in free if table.rows and _layout_of(table.values(position))]
-    if len(found) > 1:
+    labels = [position for position in free if table.rows and _layout_of(table.values(position))]
+    if len(labels) > 1:
         raise UserError(f"{table.path}: several columns have nothing but numbers or labels; "
                         f"{table.describe()}; name those to read with --text_column and "
                         "--label_column")
-    return found[0] if found else None
+    return labels[0] if labels else None
 
 
 def _layout_of(labels: Sequence[Any]) -> Optional[str]:
     """What nearly all labels say of pairs; reading the file reports the others. None: nothing."""
     texts = [str(label).strip() for label in labels]
-    if 10 * sum(text in _RELATIONS for text in texts) >= 9 * len(texts):
+    if 10 * sum(text in (*_RELATIONS, _NO_LABEL) for text in texts) >= 9 * len(texts):
         return ENTAILMENT
     return SCORES if columns.are_mostly_numbers(texts) else None
 
 
-def _layout_of_labels(table: Table, texts: Sequence[int], label: int) -> str:
-    labels = [str(value).strip() for value in table.values(label)]
-    layout = _layout_of(labels)
-    if layout:
-        return layout
-    odd = next(text for text in sorted(labels) if not columns.are_numbers([text]))
+def _refuse_labels(table: Table, label: int) -> str:
+    odd = next(text for text in sorted(str(value).strip() for value in table.values(label))
+               if not columns.are_numbers([text]))
     raise UserError(f"{table.path}: column {table.column(label)} has {log.brief(repr(odd))}, and "
                     "labels are numbers or entailment, neutral and contradiction; name another one with "
                     "--label_column, or the columns of the texts with --text_column")

@@ -1,6 +1,6 @@
 """BERT with a vector for each text, and in training the loss over the vectors of a step."""
 
-from typing import Dict, NamedTuple, Sequence, Tuple
+from typing import Dict, NamedTuple, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -18,6 +18,7 @@ class Objective(NamedTuple):
     temperature: float
     symmetric: bool
     sizes: Sequence[int]  # of vectors, see `losses.of_sizes`
+    spreads: bool = False  # whether equal texts shall not share a step
 
 
 def forward_of(config: modeling.BertConfig, pooling: str) -> Forward:
@@ -82,7 +83,9 @@ def _with_other_masks(mode: Mode) -> Mode:
 
 
 def _loss(pool: tf.Tensor, num_texts: int, size: int, objective: Objective) -> tf.Tensor:
-    vectors, keys, scores = _unpacked(pool, num_texts, size)
+    count, end = pool.shape.as_list()[0], num_texts * size
+    vectors = tf.reshape(pool[:, :end], [count, num_texts, size])
+    keys, scores = tf.reshape(pool[:, end:-1], [count, num_texts, 2]), pool[:, -1]
 
     def loss(vectors: tf.Tensor) -> tf.Tensor:
         if objective.loss == SCORE:
@@ -90,11 +93,3 @@ def _loss(pool: tf.Tensor, num_texts: int, size: int, objective: Objective) -> t
         return losses.ranking(vectors, keys, objective.temperature, objective.symmetric)
 
     return losses.of_sizes(vectors, objective.sizes or [size], loss)
-
-
-def _unpacked(pool: tf.Tensor, num_texts: int, size: int
-              ) -> Tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """The vectors [n, s, D], keys [n, s, 2] and scores [n] of the examples of a step."""
-    count, end = pool.shape.as_list()[0], num_texts * size
-    return (tf.reshape(pool[:, :end], [count, num_texts, size]),
-            tf.reshape(pool[:, end:-1], [count, num_texts, 2]), pool[:, -1])

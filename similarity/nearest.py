@@ -13,10 +13,10 @@ _QUERIES = 1024  # of a matrix product
 _DOCUMENTS = 16384  # of a matrix product: 64 MB of scores, and 25 MB of vectors with 384 values
 
 Vectors = Union[np.ndarray, Rows]  # [n, D]
-Found = Tuple[np.ndarray, np.ndarray]  # scores and indices of documents
+Ranking = Tuple[np.ndarray, np.ndarray]  # scores and indices of documents
 
 
-def nearest(queries: Vectors, documents: Vectors, k: int) -> Found:
+def nearest(queries: Vectors, documents: Vectors, k: int) -> Ranking:
     """The k documents with the largest dot products for each query, in blocks, in flat memory.
 
     Args:
@@ -29,15 +29,12 @@ def nearest(queries: Vectors, documents: Vectors, k: int) -> Found:
         equal scores the earlier document first.
     """
     k = min(k, len(documents))
-    found = [_of_block(queries[first:first + _QUERIES], documents, k)
-             for first in range(0, len(queries), _QUERIES)]
-    if not found:
-        return np.empty((0, k), np.float32), np.empty((0, k), np.int64)
-    scores, indices = zip(*found)
+    scores, indices = zip(*(_of_block(queries[first:first + _QUERIES], documents, k)
+                            for first in range(0, max(1, len(queries)), _QUERIES)))
     return np.concatenate(scores), np.concatenate(indices)
 
 
-def _of_block(queries: np.ndarray, documents: Vectors, k: int) -> Found:
+def _of_block(queries: np.ndarray, documents: Vectors, k: int) -> Ranking:
     count = len(queries)
     scores, indices = np.empty((count, 0), np.float32), np.empty((count, 0), np.int64)
     least = np.full((count, 1), -np.inf, np.float32)

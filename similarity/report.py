@@ -1,25 +1,26 @@
 """The report's sections on similarity: how it is distributed, recall, and the pairs farthest off."""
 
-from typing import Any, Dict, List
+from typing import Dict, List
 
 import numpy as np
 
 from runs.capability import Measured
-from runs.report_page import Mistake, Plot, Plots
+from runs.report_page import MarkedTexts, Part, Plot, Plots, Section, items_at, number
 from similarity.evaluation import Shown
 
 _BINS = 40
 _MAX_CHARACTERS = 1000  # of a text on the page
 
 
-def page(measured: Measured) -> Dict[str, Any]:
-    """The parts of the report on a dev set."""
+def page(measured: Measured) -> List[Section]:
+    """The sections on a dev set."""
     shown = measured.shown
     plots = [_distribution(shown)]
     if len(shown.recall) > 1:
         plots.append(Plot("Recall among the first", ("1", str(len(shown.recall))),
                           {"share of the positives": shown.recall}))
-    return {"plots": Plots("Similarities", _note(shown), plots), "mistakes": _mistakes(shown)}
+    return [Plots("Similarities", _note(shown), plots),
+            MarkedTexts("Mistakes", "The farthest off first.", _mistakes(shown))]
 
 
 def _note(shown: Shown) -> str:
@@ -40,15 +41,17 @@ def _distribution(shown: Shown) -> Plot:
     return Plot("Distribution", (f"{low:.1f}", "1.0"), shares)
 
 
-def _mistakes(shown: Shown) -> List[Mistake]:
+def _mistakes(shown: Shown) -> List[Dict[str, List[Part]]]:
     """The pairs farthest off. Their texts are read again: the store has only token ids."""
-    wanted = {number for pair in shown.worst for number in (pair.first, pair.second)}
-    texts: Dict[int, str] = {}
-    for numbers, example in zip(shown.texts.numbers, shown.texts.file.examples()):
-        texts.update((number, text[:_MAX_CHARACTERS])
-                     for number, text in zip(numbers.tolist(), example.texts) if number in wanted)
-        if len(texts) == len(wanted):
-            break
-    return [Mistake(texts[pair.first], texts[pair.second],
-                    pair.label if isinstance(pair.label, str) else float(pair.label),
-                    pair.similarity, None) for pair in shown.worst]
+    numbers = shown.texts.numbers
+    places = {number: tuple(np.argwhere(numbers == number)[0].tolist())
+              for pair in shown.worst for number in (pair.first, pair.second)}
+    examples = items_at({row for row, _ in places.values()}, shown.texts.file.examples())
+
+    def text(number: int) -> List[Part]:
+        row, column = places[number]
+        return [Part(examples[row].texts[column][:_MAX_CHARACTERS])]
+
+    return [{"Text": text(pair.first), "Second text": text(pair.second),
+             "Label": [Part(number(pair.label))], "Predicted": [Part(number(pair.similarity))]}
+            for pair in shown.worst]

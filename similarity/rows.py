@@ -7,7 +7,7 @@ from typing import Iterator, Optional, Union
 import numpy as np
 
 from engine.data.batches import Source
-from engine.data.store_files import open_array
+from engine.data.store import open_array
 from engine.disk import files
 from runs.capability import Predict
 

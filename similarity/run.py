@@ -4,7 +4,7 @@
 """
 
 import dataclasses
-from typing import Dict, Optional, Tuple
+from typing import Any, Dict, Optional, Sequence, Tuple
 
 from absl import flags
 
@@ -92,23 +92,22 @@ def _similarity(values: flags.FlagValues) -> Similarity:
     """What the flags say, and the model's folder where they say nothing; the files of the sets."""
     folder = model_flags.used_folder(values) or model_flags.initial_folder(values)
     known = folder and described(folder) or Similarity()
-    given = {name: values[name].value for name in ("pooling", "query_prefix")
-             if values[name].value is not None}
+    chosen: Dict[str, Any] = {name: values[name].value for name in ("pooling", "query_prefix")
+                              if values[name].value is not None}
     if values.matryoshka is not None:
-        given["matryoshka"] = _sizes(values.matryoshka)
-    similarity = known._replace(**given, files=_open_files(values))
+        chosen["matryoshka"] = _sizes(values.matryoshka)
+    similarity = known._replace(**chosen, files=_open_files(values))
     if "train" not in similarity.files:
         return similarity
-    chosen = settings.from_flags(values, LossSettings)
-    objective, train = _objective(chosen, similarity.files["train"], similarity.matryoshka)
+    objective, train = _objective(settings.from_flags(values, LossSettings),
+                                  similarity.files["train"], similarity.matryoshka)
     if similarity.query_prefix and train.num_texts == 1:
-        raise UserError(f"--query_prefix={similarity.query_prefix}: {train.path} has single texts, and a "
-                        "prefix tells queries from documents; leave it out (--query_prefix=)")
-    return similarity._replace(objective=objective, files={**similarity.files, "train": train},
-                        spreads=chosen.spread_duplicates and objective.loss == model.RANKING)
+        raise UserError(f"--query_prefix={similarity.query_prefix}: {train.path} has single texts, "
+                        "and a prefix tells queries from documents; leave it out (--query_prefix=)")
+    return similarity._replace(objective=objective, files={**similarity.files, "train": train})
 
 
-def _sizes(texts) -> Tuple[int, ...]:
+def _sizes(texts: Sequence[str]) -> Tuple[int, ...]:
     sizes = tuple(int(text) for text in texts if text.strip().isdecimal())
     if len(sizes) != len(texts) or 0 in sizes or len(set(sizes)) < len(sizes):
         raise UserError(f"--matryoshka={','.join(texts)}: must be different numbers of components, "
@@ -118,13 +117,13 @@ def _sizes(texts) -> Tuple[int, ...]:
 
 def _open_files(values: flags.FlagValues) -> Dict[str, TextFile]:
     given = Given(values.text_column, values.label_column, values.header)
-    found = {name: files.open_file(sets.find(values, name, files.EXTENSIONS), given,
-                                   labelled=name != "test") for name in sets.wanted(values)}
-    dev = found.get("dev")
+    opened = {name: files.open_file(sets.find(values, name, files.EXTENSIONS), given,
+                                    labelled=name != "test") for name in sets.wanted(values)}
+    dev = opened.get("dev")
     if dev and dev.num_texts == 1:
         raise UserError(f"{dev.path} has single texts, and an evaluation compares pairs: each line "
                         "must have two texts")
-    return found
+    return opened
 
 
 def _objective(chosen: LossSettings, train: TextFile,
@@ -138,9 +137,10 @@ def _objective(chosen: LossSettings, train: TextFile,
     if loss == model.SCORE and chosen.symmetric:
         raise UserError("--symmetric is for --loss=ranking, and --loss=score ranks whole pairs; "
                         "leave one of them out")
-    if loss == model.RANKING and train.has_scores:
-        train = train.as_pairs()
-    return Objective(loss, chosen.temperature, chosen.symmetric, sizes), train
+    ranks = loss == model.RANKING
+    return (Objective(loss, chosen.temperature, chosen.symmetric, sizes,
+                      spreads=ranks and chosen.spread_duplicates),
+            train.as_pairs() if ranks and train.has_scores else train)
 
 
 if __name__ == "__main__":

@@ -7,18 +7,18 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import flags
 
-from encoder import label_config, model_files
+from encoder import model_files, task_json
 from encoder.encoding import Encoding
 from encoder.model_files import ModelFiles
 from engine.checkpoints.checkpoints import Checkpoint
 from engine.data import text_files
-from engine.disk import files
 from engine.errors import UserError
 from engine.model import Forward, Mode
 from modeling import BertConfig
-from runs import kinds, model_card, sets
+from runs import model_card, sets
 from runs.capability import (
     Capability, Card, Encoded, Job, Measured, Predict, Reader, Result, Sets, Training)
+from runs.report_page import Section
 from runs.rows import Example
 from tagging import data, evaluation, formats, model, report, schemes
 from tagging.data import SentenceSet, TagSet
@@ -45,16 +45,16 @@ class EntityTagger(Capability):
     @classmethod
     def open(cls, trained: ModelFiles) -> "EntityTagger":
         description = trained.description()
-        if not description or description["kind"] != kinds.TAGS:
+        if not description or description["kind"] != task_json.TAGS:
             raise UserError(f"{trained.flag}={trained.path} has no trained tagger; train one "
                             "(--do_train)")
-        path = trained.file(label_config.FILE)
-        record = files.read_record(path, "the tagger's description",
-                                   {"types": list, "scheme": str, "crf": bool})
-        if record["scheme"] not in schemes.NAMES:
-            raise UserError(f"{path} is damaged: it has the scheme {record['scheme'][:20]!r}")
-        tagger = Tagger(TagSet(tuple(record["types"]), record["scheme"]), record["crf"])
-        model = cls(tagger, trained.config(), trained.encoding(description["max_seq_length"]))
+        description = task_json.read(trained.folder, {"types": list, "scheme": str, "crf": bool})
+        types, scheme, crf = (description[name] for name in ("types", "scheme", "crf"))
+        if scheme not in schemes.NAMES:
+            raise UserError(f"{trained.file(task_json.FILE)} is damaged: it has the scheme "
+                            f"{scheme[:20]!r}")
+        model = cls(Tagger(TagSet(tuple(types), scheme), crf), trained.config(),
+                    trained.encoding(description["max_seq_length"]))
         model.require(trained.checkpoint, trained.flag)
         return model
 
@@ -94,12 +94,12 @@ class EntityTagger(Capability):
     def write(self, job: Job, test: SentenceSet, suffix: str, predict: Predict) -> None:
         evaluation.write(job, test, predict)
 
-    def page(self, job: Job, measured: Measured) -> Dict[str, Any]:
+    def page(self, job: Job, measured: Measured) -> List[Section]:
         return report.page(measured)
 
     def describe(self) -> Dict[str, Any]:
         tags = self.tagger.tags
-        return {"kind": kinds.TAGS, "types": list(tags.types), "scheme": tags.scheme,
+        return {"kind": task_json.TAGS, "types": list(tags.types), "scheme": tags.scheme,
                 "crf": self.tagger.crf}
 
     def outputs(self, inputs: Dict[str, tf.Tensor], mode: Mode) -> Dict[str, tf.Tensor]:

@@ -2,23 +2,20 @@
 
 import collections
 import dataclasses
-import json
-import os
+import pathlib
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
 from encoder import windows
-from encoder.encoding import Encoding
+from encoder.encoding import Encoding, open_or_tokenize
 from engine import log
 from engine.data import store
 from engine.data.batches import Features, Source, token_features
-from engine.data.chunks import in_chunks
-from engine.data.store_files import chunk_of
+from engine.data.store import chunk_of
 from engine.disk import files, provenance
 from engine.errors import UserError
 from engine.model import Baseline
-from engine.progress import Counter
 from tagging import schemes
 from tagging.formats import Sentence, TaggedFile
 
@@ -138,31 +135,28 @@ def _columns(encoding: Encoding, *, has_tags: bool) -> Dict[str, store.Column]:
 def load_sentences(file: TaggedFile, tags: TagSet, encoding: Encoding, store_dir: str, *,
                    dynamic_padding: bool) -> SentenceSet:
     """Opens the tokenized sentences of a file; tokenizes them if the store does not have them yet."""
-    content = [provenance.content_hash(file.path, os.path.join(store_dir, "hashes.json")),
-               type(file).__name__, file.layout, file.has_tags]
+    content = [provenance.content_hash(file.path, store_dir), type(file).__name__, file.layout,
+               file.has_tags]
     key = {"content": content, "words": _WORDS_VERSION, "tags": [tags.types, tags.scheme],
-           "vocab": encoding.vocab_hash, "do_lower_case": encoding.do_lower_case,
-           "max_seq_length": encoding.max_seq_length}
+           **encoding.facts()}
     missed: Dict[str, int] = collections.Counter()  # entities that no tags can spell, by type
 
-    def chunks() -> Iterator[store.Chunk]:
+    def read() -> Iterator[Sentence]:
         missed.clear()
-        with Counter(f"Preparing {file.path}", unit="sentences") as counter:
-            for sentences in in_chunks(file.sentences(), _SENTENCES_AT_A_TIME):
-                yield _encode(sentences, tags, encoding, file.path if file.has_tags else None)
-                missed.update(name for sentence in sentences for name in sentence.missed)
-                counter.advance(len(sentences))
+        return file.sentences()
 
-    name = os.path.splitext(os.path.basename(file.path))[0]
-    records = store.open_or_build(
-        store_dir, f"tags-{name}", key, _columns(encoding, has_tags=file.has_tags), chunks,
-        facts=lambda: {"missed": missed, **encoding.counts.take()})
-    encoding.report(file.path, records.facts)
+    def encode(sentences: List[Sentence]) -> store.Chunk:
+        missed.update(name for sentence in sentences for name in sentence.missed)
+        return _encode(sentences, tags, encoding, file.path if file.has_tags else None)
+
+    records = open_or_tokenize(
+        file.path, encoding, store_dir, f"tags-{pathlib.Path(file.path).stem}", key,
+        _columns(encoding, has_tags=file.has_tags), read, encode, unit="sentences",
+        chunk_size=_SENTENCES_AT_A_TIME, facts=lambda: {"missed": missed})
     if not len(records):
         raise UserError(f"{file.path} holds no sentences")
-    digest = files.hash_of(json.dumps(content).encode("utf-8"))
-    found = SentenceSet(
-        records, tags, encoding.max_seq_length, digest, dynamic_padding, file)
+    found = SentenceSet(records, tags, encoding.max_seq_length, files.hash_of_json(content),
+                        dynamic_padding, file)
     _report(found, file.path)
     return found
 

@@ -2,14 +2,15 @@
 
 import functools
 import os
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Type
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import flags
 
-from encoder import classifier, model_files
+from encoder import classifier, label_types, model_files
 from encoder.encoding import Encoding
+from encoder.label_types import Kind
 from encoder.long_texts import WINDOWS
 from encoder.model_files import ModelFiles
 from engine import log
@@ -18,10 +19,10 @@ from engine.checkpoints.checkpoints import Checkpoint
 from engine.errors import UserError
 from engine.model import Baseline, Forward, Mode
 from modeling import BertConfig
-from runs import kinds, label_types, model_card, results, sets
+from runs import kinds, model_card, results, sets
 from runs.capability import (
     Capability, Card, Encoded, Job, Measured, Predict, Reader, Result, Sets, Training)
-from runs.label_types import Kind
+from runs.report_page import Section
 from runs.rows import Example, Split
 from tasks import metrics, model_folder, report
 from tasks.data import TextSet, TrainingSet, encode_texts, load_texts
@@ -46,21 +47,19 @@ class _Output(NamedTuple):
     of_logits: Callable[[tf.Tensor], Dict[str, tf.Tensor]]  # [batch, num_outputs] → outputs
 
 
-_CLASS = _Output(
-    "One of {count:,} labels",
-    "`probabilities`, float32 `[batch, {count}]`, of the labels in the order above; "
-    "`label_index`, int64 `[batch]`, the index of the likeliest label, from 0",
-    lambda logits: {"probabilities": tf.nn.softmax(logits),
-                    "label_index": tf.argmax(logits, axis=-1)})
-_OUTPUTS: Mapping[str, _Output] = {
-    label_types.SingleLabel.name: _CLASS,
-    label_types.Scorer.name: _CLASS._replace(does="Whether a phrase fits a slot of a text"),
-    label_types.MultiLabel.name: _Output(
+_OUTPUTS: Mapping[Type[Kind], _Output] = {
+    label_types.SingleLabel: _Output(
+        "One of {count:,} labels",
+        "`probabilities`, float32 `[batch, {count}]`, of the labels in the order above; "
+        "`label_index`, int64 `[batch]`, the index of the likeliest label, from 0",
+        lambda logits: {"probabilities": tf.nn.softmax(logits),
+                        "label_index": tf.argmax(logits, axis=-1)}),
+    label_types.MultiLabel: _Output(
         "Any number of {count:,} labels",
         "`probabilities`, float32 `[batch, {count}]`, an independent one for each label, in the "
         "order above; predicted are the labels with at least 0.5",
         lambda logits: {"probabilities": tf.sigmoid(logits)}),
-    label_types.Regression.name: _Output(
+    label_types.Regression: _Output(
         "A number", "`value`, float32 `[batch]`",
         lambda logits: {"value": tf.squeeze(logits, -1)})}
 
@@ -72,6 +71,7 @@ class Reading(NamedTuple):
     second_segment: str  # where segment_ids are 1
     outputs: str  # what to say of them in addition, or ""
     command: str  # of this project that reads the export
+    does: Optional[str] = None  # what it predicts; None: what its labels say
 
 
 _TEXTS = Reading(
@@ -83,14 +83,12 @@ def results_of(kind: Kind, logits: np.ndarray) -> Iterator[Result]:
     """What is predicted, from the logits, [n, outputs]."""
     scores = kind.scores(logits)
     for row, label in zip(scores, map(kind.format_label, kind.predicted_labels(scores))):
-        shown = [f"{score:.9g}" for score in row] if kind.labels else []
-        yield Result([label, *shown], _entry(kind, label, shown))
-
-
-def _entry(kind: Kind, label: str, shown: Sequence[str]) -> Dict[str, object]:
-    if not kind.labels:
-        return {"value": float(label)}
-    return {"label": label, "probabilities": dict(zip(kind.labels, map(float, shown)))}
+        if kind.labels:
+            shown = [f"{score:.9g}" for score in row]
+            yield Result([label, *shown], {
+                "label": label, "probabilities": dict(zip(kind.labels, map(float, shown)))})
+        else:
+            yield Result([label], {"value": float(label)})
 
 
 class Classifier(Capability):
@@ -116,22 +114,19 @@ class Classifier(Capability):
     @classmethod
     def open(cls, trained: ModelFiles) -> "Classifier":
         """The model, of no task; a scorer is one, too."""
-        found = model_folder.load(trained.path, trained.flag)
-        return kinds.class_of(found[0].kind.name)(*found)
+        classification, config, encoding = model_folder.load(trained)
+        return kinds.class_of(classification.kind.name)(classification, config, encoding)
 
     def facts(self) -> Dict[str, Any]:
-        """The task, its labels and the encoder."""
         kind = self.kind
         labels = [*kind.labels, f"separated by {kind.separator}"] if kind.separator else kind.labels
         return {"task": self.classification.task_name, "label set": labels,
                 **self.encoder_facts(), "--long_texts": self.encoding.long_texts.facts()}
 
     def num_outputs(self) -> Optional[int]:
-        """The number of labels."""
         return self.kind.num_outputs
 
     def metrics(self) -> Sequence[str]:
-        """The metrics of the task."""
         return [metric.name for metric in self.classification.task.metrics]
 
     def require(self, checkpoint: Checkpoint, flag: str) -> None:
@@ -142,7 +137,6 @@ class Classifier(Capability):
 
     def load(self, job: Job, values: flags.FlagValues,
              training: Optional[Callable[[Job, TrainingSet], Training]] = None) -> Sets:
-        """The sets of the task; see `Capability`."""
         task, wanted, train = self.classification.task, sets.wanted(values), None
         if "train" in wanted:
             train = (training or training_of)(job, self._load(job, task.train))
@@ -160,10 +154,10 @@ class Classifier(Capability):
 
     def _load_with_mismatched(self, job: Job, split: Split, mismatched: Optional[Split]
                               ) -> Dict[str, TextSet]:
-        found = {"": self._load(job, split)}
+        texts = {"": self._load(job, split)}
         if mismatched and os.path.exists(os.path.join(self.classification.data_dir, mismatched.file)):
-            found["_mm"] = self._load(job, mismatched)
-        return found
+            texts["_mm"] = self._load(job, mismatched)
+        return texts
 
     def forward(self, sets: Sequence[TextSet] = (), checkpoint: Optional[Checkpoint] = None) -> Forward:
         """The classifier and its loss, in the unit of the labels that the checkpoint has learned."""
@@ -180,16 +174,14 @@ class Classifier(Capability):
         logits = _logits(held_out, predict)
         scores = kind.scores(logits)
         predicted = kind.predicted_labels(scores)
-        per_class = metrics.per_class(kind, labels, predicted)
-        confusion = metrics.confusion_matrix(kind, labels, predicted)
         return Measured(
             metrics.evaluate(self.classification.task.metrics, labels, predicted,
                              kind.losses(logits, labels)),
-            {"num_examples": len(labels), "per_class": per_class, "confusion_matrix": confusion},
-            shown=report.Shown(labels, predicted, kind.errors(scores, labels), per_class, confusion))
+            {"num_examples": len(labels), "per_class": metrics.per_class(kind, labels, predicted),
+             "confusion_matrix": metrics.confusion_matrix(kind, labels, predicted)},
+            shown=report.Shown(labels, predicted, kind.errors(scores, labels)))
 
     def write(self, job: Job, test: TextSet, suffix: str, predict: Predict) -> None:
-        """See `write_predictions`."""
         self.write_predictions(job, _logits(test, predict), suffix)
 
     def write_predictions(self, job: Job, logits: np.ndarray, suffix: str = "",
@@ -211,37 +203,35 @@ class Classifier(Capability):
             os.path.join(folder, f"test_results{suffix}.tsv"),
             ("\t".join(f"{value:.9g}" if read else "" for value in row)
              for read, row in zip(is_read, scores)))
-        names = [str(index) for index in range(kind.num_outputs)]
+        are_numbered = self.classification.predict_labels == INDEX
+        names = [str(index) for index in range(kind.num_outputs)] if are_numbered else None
         path = os.path.join(folder, f"predict{suffix}.txt")
         results.write_lines(path, (
-            kind.format_label(label, names if self.classification.predict_labels == INDEX else None) if read else ""
+            kind.format_label(label, names) if read else ""
             for read, label in zip(is_read, kind.predicted_labels(scores))))
         log.info(f"Predicted {len(logits):,} examples: {path}")
 
-    def page(self, job: Job, measured: Measured) -> Dict[str, Any]:
-        """The classes and the worst mistakes."""
+    def page(self, job: Job, measured: Measured) -> List[Section]:
         return report.page(self.classification, measured)
 
     def describe(self) -> Dict[str, Any]:
         """The labels; `training_of` adds what the training set determines."""
-        return label_types.to_json(self.kind)
+        return self.kind.describe()
 
     def outputs(self, inputs: Dict[str, tf.Tensor], mode: Mode) -> Dict[str, tf.Tensor]:
-        """Probabilities, or the value of a regression."""
         logits = self.forward()(inputs, mode).predictions["logits"]
-        return _OUTPUTS[self.kind.name].of_logits(logits)
+        return _OUTPUTS[type(self.kind)].of_logits(logits)
 
     def card(self) -> Card:
-        """See `Capability`."""
         kind, encoding, reading = self.kind, self.encoding, self.reading
         if reading is _TEXTS and self.classification.takes_pairs:
             reading = _TEXTS._replace(examples="pairs of texts")
         of_window = "" if encoding.long_texts.long_texts != WINDOWS else (
             ". They are those of one window: a text that is too long is several inputs, which the "
             "program below makes, combining their logits by their mean")
-        does, outputs = (text.format(count=kind.num_outputs) for text in _OUTPUTS[kind.name][:2])
+        does, outputs = (text.format(count=kind.num_outputs) for text in _OUTPUTS[type(kind)][:2])
         return Card(
-            f"{does}, for {reading.examples}", kind.labels,
+            f"{reading.does or does}, for {reading.examples}", kind.labels,
             f"""\
 {reading.tokens} as WordPiece ids of `assets.extra/vocab.txt`, at most {encoding.max_seq_length} of them, {model_card.casing(self)}.
 Inputs, all int32 `[batch, length]`: `input_ids`, padded with 0; `input_mask`, 1 on ids and 0 on
@@ -249,7 +239,6 @@ padding; `segment_ids`, 1 on {reading.second_segment}, else 0.""",
             outputs + reading.outputs + of_window, reading.command)
 
     def reader(self) -> Reader:
-        """See `Capability`."""
         kind, encoding = self.kind, self.encoding
 
         def encode(examples: List[Example]) -> Encoded:
@@ -266,13 +255,13 @@ padding; `segment_ids`, 1 on {reading.second_segment}, else 0.""",
 def training_of(job: Job, examples: TrainingSet) -> Training:
     """The training of a classifier on its labels."""
     kind = _learned_kind(job, examples)
-    labels = label_types.to_json(kind)
+    labels, columns = kind.describe(), job.model.classification.trained_columns
     return Training(
         len(examples), examples.content_hash, job.model.forward_of(kind),
         functools.partial(examples.source, with_labels=True),
         facts={f"labels' {name}": labels[name] for name in ("mean", "deviation") if name in labels},
-        description={
-            **labels, **model_folder.entries(examples.has_pairs, job.model.classification.trained_columns)},
+        description={**labels, "takes_pairs": examples.has_pairs,
+                     **({model_folder.COLUMNS: columns._asdict()} if columns else {})},
         baseline=_baseline(examples), loss_unit=kind.deviation**2)
 
 

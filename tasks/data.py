@@ -1,19 +1,17 @@
 """Tokenizes a task's examples into a store, and reads batches from it."""
 
 import abc
-import json
 import os
-from typing import Any, Dict, Iterator, List, Optional, Union
+import pathlib
+from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
 import numpy as np
 
-from encoder.encoding import Encoding, encode_texts_and_pairs
+from encoder import label_types
+from encoder.encoding import Encoding, encode_texts_and_pairs, open_or_tokenize
 from engine.data import store
 from engine.data.batches import Source, token_features
-from engine.data.chunks import in_chunks
 from engine.disk import files, provenance
-from engine.progress import Counter
-from runs import label_types
 from runs.rows import Example, Split, read_split
 from tasks import processors
 from tasks.table import Task
@@ -93,7 +91,6 @@ class TextSet(TrainingSet):
         return self.targets(self._starts)
 
     def targets(self, indices: Union[slice, np.ndarray]) -> np.ndarray:
-        """See `TrainingSet`."""
         return self.kind.targets(self.records, indices)
 
     def combined(self, logits: np.ndarray) -> np.ndarray:
@@ -136,18 +133,18 @@ def read_examples(task: Task, split: AnySplit, data_dir: str) -> Iterator[Exampl
     return read_split(split, data_dir, task.kind)
 
 
-def content_of(split: AnySplit, data_dir: str, memory_path: str) -> List[Any]:
-    """What identifies a set's content, as JSON values. `memory_path`: see `provenance.content_hash`."""
+def content_of(split: AnySplit, data_dir: str, store_dir: str) -> List[Any]:
+    """What identifies a set's content, as JSON values. `store_dir`: see `provenance.content_hash`."""
     if isinstance(split, processors.ProcessorSplit):
         return [processors.digest(split, data_dir), split.columns, (), "processor"]
     path = files.require_file(os.path.join(data_dir, split.file), "the task's file")
-    return [provenance.content_hash(path, memory_path), split.columns, split.keys, split.format]
+    return [provenance.content_hash(path, store_dir), split.columns, split.keys, split.format]
 
 
 def load_texts(task: Task, split: AnySplit, data_dir: str, encoding: Encoding, store_dir: str, *,
                dynamic_padding: bool) -> TextSet:
     """Opens the tokenized examples of a file; tokenizes them if the store does not have them yet."""
-    content = content_of(split, data_dir, os.path.join(store_dir, "hashes.json"))
+    content = content_of(split, data_dir, store_dir)
     kind = task.kind if split.columns.label is not None else None
     columns = {"input_ids": store.Column(encoding.id_dtype, ragged=True),
                "first_segment_length": store.Column("int32", ragged=False),
@@ -157,25 +154,17 @@ def load_texts(task: Task, split: AnySplit, data_dir: str, encoding: Encoding, s
         columns["label"] = kind.column
     key = {"content": content, "labels": task.kind.labels,
            "label_separator": task.kind.separator, "label_aliases": list(task.kind.aliases.items()),
-           "vocab": encoding.vocab_hash,
-           "do_lower_case": encoding.do_lower_case, "max_seq_length": encoding.max_seq_length,
-           "long_texts": encoding.long_texts.facts() or {}}
+           **encoding.facts(), "long_texts": encoding.long_texts.facts() or {}}
 
-    def chunks() -> Iterator[store.Chunk]:
-        description = f"Preparing {os.path.join(data_dir, split.file)}"
-        num_texts = 0
-        with Counter(description, unit="examples") as counter:
-            for examples in in_chunks(read_examples(task, split, data_dir), _CHUNK_EXAMPLES):
-                chunk = _encode(examples, encoding, kind)
-                yield {**chunk, "text": chunk["text"] + num_texts}
-                num_texts += len(examples)
-                counter.advance(len(examples))
+    def encode(examples: List[Tuple[int, Example]]) -> store.Chunk:
+        chunk = _encode([example for _, example in examples], encoding, kind)
+        return {**chunk, "text": chunk["text"] + examples[0][0]}
 
-    name = os.path.splitext(os.path.basename(split.file))[0]
-    records = store.open_or_build(store_dir, name, key, columns, chunks, facts=encoding.counts.take)
-    encoding.report(split.file, records.facts)
-    digest = files.hash_of(json.dumps(content).encode("utf-8"))
-    return TextSet(records, task.kind, digest, encoding, dynamic_padding)
+    records = open_or_tokenize(
+        os.path.join(data_dir, split.file), encoding, store_dir, pathlib.Path(split.file).stem, key,
+        columns, lambda: enumerate(read_examples(task, split, data_dir)), encode, unit="examples",
+        chunk_size=_CHUNK_EXAMPLES)
+    return TextSet(records, task.kind, files.hash_of_json(content), encoding, dynamic_padding)
 
 
 def encode_texts(examples: List[Example], kind: label_types.Kind,

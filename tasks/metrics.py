@@ -5,7 +5,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Sequence
 
 import numpy as np
 
-from runs.label_types import Kind, SingleLabel
+from encoder.label_types import Kind, SingleLabel
 
 _MAX_MATRIX_CLASSES = 100  # with more classes, no confusion matrix is written
 

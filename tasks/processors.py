@@ -11,11 +11,10 @@ from typing import Any, Iterator, List, NamedTuple, Optional, Type
 
 import tensorflow.compat.v1 as tf
 
-from encoder import label_config
+from encoder import label_types
 from engine.data import text_files
 from engine.disk import files
 from engine.errors import UserError
-from runs import label_types
 from runs.rows import Columns, Example
 from tasks import metrics as scores
 from tasks.table import Task
@@ -112,7 +111,7 @@ def make_task(specification: str) -> Task:
     processor = _load(specification)()
     # For a regression, processors return no labels or [None].
     labels = tuple(str(name).strip() for name in processor.get_labels() or () if name is not None)
-    label_config.check_labels(labels, f"--processor={specification}: get_labels()")
+    label_types.check_labels(labels, f"--processor={specification}: get_labels()")
     labelled, unlabelled = Columns(text_a=0, label=1), Columns(text_a=0)
     metrics = (scores.accuracy, scores.macro_f1) if labels else (scores.pearson, scores.spearman, scores.r2)
     kind = label_types.SingleLabel(labels) if labels else label_types.Regression()

@@ -5,11 +5,11 @@ A row has a task's files, their columns, the labels and the metrics. To add a ta
 
 from typing import NamedTuple, Optional, Tuple
 
+from encoder import label_types
+from encoder.label_types import SingleLabel
 from engine.cli.foreign_flags import TASKS as TASKS_OF_OTHERS
 from engine.errors import UserError
-from runs import label_types
 from runs.columns import Trained
-from runs.label_types import SingleLabel
 from runs.rows import Columns, Split
 from tasks import metrics as scores
 

@@ -8,11 +8,11 @@ from typing import Counter, Dict, Optional, Sequence, Tuple
 
 from absl import flags
 
-from encoder import label_config
+from encoder import label_types
 from engine import log
 from engine.data import text_files
 from engine.errors import UserError
-from runs import columns, label_types, sets
+from runs import columns, sets
 from runs.rows import Split, read_rows
 from tasks import metrics as scores
 from tasks.model_folder import Classification
@@ -137,7 +137,7 @@ def _infer_kind(values: flags.FlagValues, table: columns.Table,
     if values.label_kind is None and not several and _are_fractions(counts, lines, split.file):
         return label_types.Regression()
     _check_number(counts, split.file)
-    label_config.check_labels(counts, f"{split.file} (is --label_column right?)")
+    label_types.check_labels(counts, f"{split.file} (is --label_column right?)")
     labels = _sorted_labels(counts)
     shown = ", ".join(label[:40] for label in labels[:10]) + (", ..." if len(labels) > 10 else "")
     basis = f" (detected: {'some are lists' if several else 'few are fractions'}; see --label_kind)"

@@ -5,7 +5,7 @@ import os
 import random
 import struct
 import tempfile
-from typing import Any, Callable, Dict, Tuple
+from typing import Any, Callable, Dict, List, Tuple
 
 import tensorflow.compat.v1 as tf
 
@@ -65,27 +65,26 @@ def _places(value: Any):
             yield from _places(value[key])
 
 
-def _change_json_line(content: bytes, generator: random.Random) -> Change:
-    lines = content.split(b"\n")
-    number = generator.randrange(len(lines) - 1)
-    lines[number], what = _change_json(lines[number], generator)
-    return b"\n".join(lines), f"line {number + 1}: {what}"
+def _change_line(of_line: Callable[[bytes, random.Random], Change]) -> Callable[..., Change]:
+    """A change of one line of a text, which may also be lost or repeated."""
+    def change(content: bytes, generator: random.Random) -> Change:
+        lines: List[bytes] = content.split(b"\n")
+        number = generator.randrange(len(lines))
+        line, what = of_line(lines[number], generator)
+        new = generator.choice(([line], [line], [line], [], [lines[number], generator.choice(lines)]))
+        return (b"\n".join([*lines[:number], *new, *lines[number + 1:]]),
+                f"line {number + 1}: {what if new == [line] else f'{len(new)} lines'}")
+    return change
 
 
-def _change_table(content: bytes, generator: random.Random) -> Change:
-    """Of a text whose lines are words or cells."""
-    lines = content.split(b"\n")
-    number = generator.randrange(len(lines))
-    separator = next((each for each in (b"\t", b",") if each in lines[number]), b" ")
-    cells = lines[number].split(separator)
+def _change_cells(line: bytes, generator: random.Random) -> Change:
+    """Of a line of words or cells."""
+    separator = next((each for each in (b"\t", b",") if each in line), b" ")
+    cells = line.split(separator)
     cell = generator.randrange(len(cells))
     what, new = generator.choice((("replaced", [generator.choice(_CELLS)]), ("removed", []),
                                   ("repeated", cells[cell:cell + 1] * 2)))
-    changed = [separator.join(cells[:cell] + new + cells[cell + 1:])]
-    changed = generator.choice((changed, changed, [], lines[number:number + 1] * 2,
-                                [lines[number], generator.choice(lines)]))
-    return (b"\n".join([*lines[:number], *changed, *lines[number + 1:]]),
-            f"line {number + 1}: {len(changed)} lines, or cell {cell + 1} {what}")
+    return separator.join(cells[:cell] + new + cells[cell + 1:]), f"cell {cell + 1} {what}"
 
 
 def _change_record(content: bytes, generator: random.Random) -> Change:
@@ -111,6 +110,6 @@ def _change_safetensors(content: bytes, generator: random.Random) -> Change:
 
 
 _STRUCTURED: Dict[str, Callable[[bytes, random.Random], Change]] = {
-    ".json": _change_json, ".jsonl": _change_json_line, ".tfrecord": _change_record,
+    ".json": _change_json, ".jsonl": _change_line(_change_json), ".tfrecord": _change_record,
     ".safetensors": _change_safetensors,
-    **dict.fromkeys((".txt", ".tsv", ".csv", ".conll", ""), _change_table)}
+    **dict.fromkeys((".txt", ".tsv", ".csv", ".conll", ""), _change_line(_change_cells))}

@@ -17,8 +17,7 @@ import tensorflow.compat.v1 as tf
 from engine.checkpoints import checkpoints
 from engine.data.batches import Features, Source
 from engine.devices import devices
-from engine.devices.devices import Devices
-from engine.devices.precision import FLOAT32
+from engine.devices.devices import FLOAT32, Devices
 from engine.model import INFERENCE, Forward, Training
 from engine.training import loop
 from engine.training.settings import (

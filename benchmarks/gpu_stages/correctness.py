@@ -1,13 +1,10 @@
 """Whether a card trains at all, and as the CPU does."""
 
 import functools
-import json
 import multiprocessing
-import os
-import random
 import tempfile
 from concurrent import futures
-from typing import Any, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 import numpy as np
 
@@ -17,8 +14,7 @@ from benchmarks.gpu_stages.common import Cell, Machine
 
 import tensorflow.compat.v1 as tf
 from encoder import classifier
-from engine.devices.devices import Devices, find_devices
-from engine.devices.precision import BFLOAT16, FLOAT16, FLOAT32
+from engine.devices.devices import BFLOAT16, FLOAT16, FLOAT32, Devices, find_devices
 
 BATCH, STEPS = 16, 20
 # The largest share of the weights' change in which a training may differ from float32 on the CPU. In
@@ -61,8 +57,8 @@ def _trained(machine: Machine, cell: Cell, devices: Optional[Devices] = None
                      for reader in (before, after))
 
 
-def _distance(some: Values, others: Values) -> float:
-    return np.sqrt(sum(float(np.square(some[name] - others[name]).sum()) for name in some))
+def _distance(values: Values, others: Values) -> float:
+    return np.sqrt(sum(float(np.square(values[name] - others[name]).sum()) for name in values))
 
 
 def command(cell: Cell, machine: Machine) -> Dict[str, Any]:
@@ -70,24 +66,9 @@ def command(cell: Cell, machine: Machine) -> Dict[str, Any]:
     answer: Dict[str, Any] = {"ok": True}
     for count in sorted({1, machine.num_cards}):
         with tempfile.TemporaryDirectory() as directory:
-            flags = _write_task(directory, machine.config(cell.size).to_dict(), machine.length(cell.length))
+            flags = startup.write_task(
+                directory, machine.config(cell.size).to_dict(), machine.length(cell.length), count=400)
             answer[f"seconds with {count}"] = startup.our_seconds([
                 *flags, "--train_batch_size=4", f"--precision={cell.precision}",
                 f"--num_{'cpu_replicas' if machine.toy else 'gpus'}={count}"])
     return answer
-
-
-def _write_task(directory: str, config: Dict[str, Any], length: int) -> List[str]:
-    """Writes a task of random words, and returns the flags with which `run_classifier.py` trains on it."""
-    def write(name: str, lines: Iterable[str]) -> None:
-        with open(os.path.join(directory, name), "w") as file:
-            file.writelines(f"{line}\n" for line in lines)
-
-    words, generator = [f"w{number}" for number in range(config["vocab_size"] - 5)], random.Random(1)
-    write("vocab.txt", ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words])
-    write("train.tsv", (f"x\t{row % 2}\t\t{' '.join(generator.choices(words, k=length - 2))}"
-                        for row in range(400)))
-    write("bert_config.json", [json.dumps(config)])
-    return ["--task_name=cola", "--do_train", f"--data_dir={directory}",
-            f"--vocab_file={directory}/vocab.txt", f"--bert_config_file={directory}/bert_config.json",
-            f"--store_dir={directory}/store", f"--max_seq_length={length}"]

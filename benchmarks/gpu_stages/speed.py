@@ -18,7 +18,7 @@ import modeling
 import tensorflow.compat.v1 as tf
 from encoder import classifier
 from engine.data.batches import Source
-from engine.devices import memory, runtime
+from engine.devices import runtime
 from engine.devices.devices import Devices
 from engine.errors import UserError
 from engine.model import Forward
@@ -54,7 +54,7 @@ def training(cell: Cell, machine: Machine) -> Dict[str, Any]:
     batch = _batch(cell, machine)
     rate = batch * devices.num_replicas / seconds
     return {"batch": batch, "sequences_per_second": rate, "step_ms": 1e3 * seconds,
-            "tflops": rate * flops / 1e12, "memory_gb": memory.peak_gb(devices),
+            "tflops": rate * flops / 1e12, "memory_gb": devices.peak_memory_gb(),
             "first_step_seconds": clock.ends[0] - start}
 
 
@@ -109,15 +109,12 @@ def peer(cell: Cell, machine: Machine) -> Dict[str, Any]:
                       env=environment).returncode:
         raise UserError(f"{machine.huggingface_python} has no torch and transformers: "
                         "--huggingface_python names another")
-    answer = subprocess.run(
-        [machine.huggingface_python, "-m", "benchmarks.peers.huggingface_steps",
-         f"--config={json.dumps(machine.config(cell.size).to_dict())}",
-         f"--length={machine.length(cell.length)}", f"--batch_size={_batch(cell, machine)}",
-         f"--precision={cell.precision}", f"--device={'cpu' if machine.toy else 'cuda'}",
-         f"--num_steps={TIMED_STEPS}"],
-        cwd=report.ROOT, stdout=subprocess.PIPE, universal_newlines=True, check=True,
-        env=environment)
-    return json.loads(answer.stdout.splitlines()[-1])
+    return report.answer_of(
+        machine.huggingface_python, "-m", "benchmarks.peers.huggingface_steps",
+        f"--config={json.dumps(machine.config(cell.size).to_dict())}",
+        f"--length={machine.length(cell.length)}", f"--batch_size={_batch(cell, machine)}",
+        f"--precision={cell.precision}", f"--device={'cpu' if machine.toy else 'cuda'}",
+        f"--num_steps={TIMED_STEPS}", env=environment)
 
 
 def trace(cell: Cell, machine: Machine) -> Dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Named
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from engine.checkpoints import checkpoint_files, checkpoint_index
+from engine.checkpoints import checkpoint_files
 from engine.disk import files
 from engine.errors import UserError
 from multigpu_optimizer import UPDATES
@@ -21,7 +21,8 @@ _TRAINING_STATE = (tf.GraphKeys.GLOBAL_STEP, UPDATES, *LossScale.NAMES)
 # File in an output directory with the results of the evaluations during training and the name of
 # the best checkpoint. `engine.training.evaluations` writes it.
 EVALUATIONS = "evaluations.json"
-# The prefix of the variables in the folder of a SavedModel.
+# The graph in the folder of a SavedModel, and the prefix of its variables.
+GRAPH_FILE = "saved_model.pb"
 EXPORTED = os.path.join("variables", "variables")
 
 
@@ -115,9 +116,14 @@ def open_checkpoint(path: str, what: str = "--init_checkpoint") -> Checkpoint:
     return describe(prefix)
 
 
+def is_saved_model(folder: str) -> bool:
+    """Whether a folder is a SavedModel."""
+    return os.path.isfile(os.path.join(folder, GRAPH_FILE))
+
+
 def describe(prefix: str) -> Checkpoint:
     """The checkpoint with this prefix, without checking it for damage."""
-    entries = checkpoint_index.read(f"{prefix}.index")
+    entries = checkpoint_files.read_index(f"{prefix}.index")
     return Checkpoint(
         prefix, {name: [dimension.size for dimension in entry.shape.dim]
                  for name, entry in entries.items()},

@@ -15,7 +15,6 @@ from engine.checkpoints import checkpoint_files, checkpoints
 from engine.disk import files
 from engine.errors import UserError
 
-GRAPH_FILE = "saved_model.pb"
 ASSETS = "assets.extra"  # folder for files of a SavedModel that its graph does not read
 VARIABLES = os.path.dirname(checkpoints.EXPORTED)  # folder of the checkpoint
 FLOAT_TYPES = ("float32", "float16")
@@ -32,11 +31,6 @@ class Signature(NamedTuple):
 
 
 Build = Callable[[], Signature]  # makes the model in the default graph, with get_variable
-
-
-def is_there(folder: str) -> bool:
-    """Whether a folder is a SavedModel."""
-    return os.path.isfile(os.path.join(folder, GRAPH_FILE))
 
 
 def write(folder: str, build: Build, checkpoint: checkpoints.Checkpoint) -> None:

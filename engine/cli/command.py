@@ -58,7 +58,7 @@ def run(main: Callable[[flags.FlagValues], None],
         with interruption.InterruptNow():
             if not _is_divided(flag_values):
                 cluster.run_on_chief(cluster.from_environment())
-            if shards.count_on_ray(flag_values):
+            if "ray_address" in flag_values and shards.count_on_ray(flag_values):
                 on_ray.run(main, argv, flag_values)
             else:
                 main(flag_values)

@@ -1,4 +1,4 @@
-"""The flags for devices, and the devices that they select."""
+"""The flags for devices, and the devices that they select; and Google's flags for TPUs."""
 
 import dataclasses
 import os
@@ -9,7 +9,7 @@ from absl import flags
 
 from engine import log, settings
 from engine.cli import command
-from engine.devices import devices, gpus, precision, runtime, xla_tools
+from engine.devices import devices, gpus, runtime, xla_tools
 from engine.disk import files
 from engine.errors import UserError
 from engine.settings import setting
@@ -17,6 +17,8 @@ from engine.training import run_record
 from engine.training.settings import TrainingSettings
 from engine.workers import coordination
 from engine.workers.cluster import from_environment
+
+_TPU_ONLY = "TPU only; ignored."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +47,34 @@ class DeviceSettings:
         "counts as lost, and the run ends.", positive=True, recorded=False)
 
 
+@dataclasses.dataclass(frozen=True)
+class TpuSettings:
+    """Google's flags for TPUs: accepted, with a warning, so that its command lines still work."""
+    topic = "For TPUs, ignored"
+    use_tpu: bool = setting(False, "Not supported; must be false.")
+    tpu_name: Optional[str] = setting(None, _TPU_ONLY)
+    tpu_zone: Optional[str] = setting(None, _TPU_ONLY)
+    gcp_project: Optional[str] = setting(None, _TPU_ONLY)
+    master: Optional[str] = setting(None, _TPU_ONLY)
+    iterations_per_loop: int = setting(1000, _TPU_ONLY)  # Google's defaults
+    num_tpu_cores: int = setting(8, _TPU_ONLY)
+
+
+def define_tpu(values: flags.FlagValues) -> None:
+    """Defines the flags for TPUs."""
+    settings.define_flags(values, TpuSettings)
+
+
+def check_tpu(values: flags.FlagValues) -> None:
+    """Raises a UserError for --use_tpu; warns of the other TPU flags."""
+    if values.use_tpu:
+        raise UserError("--use_tpu=true: this program runs on GPUs and CPUs; "
+                        "set --use_tpu=false, and --num_gpus for the number of cards")
+    for field in dataclasses.fields(TpuSettings)[1:]:
+        if values[field.name].present:
+            log.warn(f"--{field.name} is for TPUs and has no effect here")
+
+
 def define(values: flags.FlagValues) -> None:
     """Defines the flags for devices and precision of an inference command."""
     settings.define_flags(values, DeviceSettings, "num_gpus", "n_gpus", "replicas_per_gpu",
@@ -67,45 +97,45 @@ def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
     Args:
         training: False if the process only predicts or evaluates.
     """
-    asked, joined = settings.from_flags(values, DeviceSettings), coordination.NO_PEERS
+    wanted, peers = settings.from_flags(values, DeviceSettings), coordination.NO_PEERS
     if training and "heartbeat_timeout" in values:
         # Join first, so that device errors reach the other workers.
         _check_srun()
         cluster = from_environment()
-        joined = coordination.Peers(cluster, asked.heartbeat_timeout)
-        command.at_exit(joined.leave)
-        joined.meet(asked.peer_timeout)
+        peers = coordination.Peers(cluster, wanted.heartbeat_timeout)
+        command.at_exit(peers.leave)
+        peers.meet(wanted.peer_timeout)
         if values.do_train:
-            run_record.keep_settings(values, joined)
+            run_record.keep_settings(values, peers)
     xla = training and "xla" in values and values.xla
     if xla:  # or auto
         runtime.prepare_xla()
-    chosen = precision.chosen_precision(values)
-    tensor_float_32 = runtime.allow_tensor_float_32(chosen != precision.FLOAT32)
-    num_gpus = _num_gpus(asked)
-    found = devices.find_devices(
+    precision = devices.chosen_precision(values)
+    tensor_float_32 = runtime.allow_tensor_float_32(precision != devices.FLOAT32)
+    num_gpus = _num_gpus(wanted)
+    own = devices.find_devices(
         num_gpus=num_gpus,
-        gpus_flag="--num_gpus" if asked.n_gpus is None else "--n_gpus",
-        replicas_per_gpu=asked.replicas_per_gpu,
-        num_cpu_replicas=asked.num_cpu_replicas,
-        all_reduce=asked.all_reduce,
+        gpus_flag="--num_gpus" if wanted.n_gpus is None else "--n_gpus",
+        replicas_per_gpu=wanted.replicas_per_gpu,
+        num_cpu_replicas=wanted.num_cpu_replicas,
+        all_reduce=wanted.all_reduce,
         training=training,
-        peers=joined)
-    if xla is True and found.kind == "GPU":
+        peers=peers)
+    if xla is True and own.kind == "GPU":
         xla_tools.check_here()
-    is_chosen = num_gpus is not None or asked.num_cpu_replicas or gpus.are_hidden()
-    if training and found.kind == "CPU" and not is_chosen:
+    is_chosen = num_gpus is not None or wanted.num_cpu_replicas or gpus.are_hidden()
+    if training and own.kind == "CPU" and not is_chosen:
         log.warn(f"no GPU is visible to TensorFlow ({gpus.visibility()}): running on the CPU, which "
                  "is many times slower")
-    if tensor_float_32 and found.has_ampere:
+    if tensor_float_32 and own.has_ampere:
         log.info("Matrix products round float32 factors to 11 bits (TensorFloat-32, TensorFlow's "
                  "default on these GPUs); --precision=float32 keeps all bits")
-    precision.check(chosen, found)
-    if joined.others:
-        joined.compare("the devices", {
-            **found.facts(), "--precision": chosen, "code": _code_hash(),
-            "--heartbeat_timeout": asked.heartbeat_timeout})
-    return found._replace(dtype=precision.dtype_of(chosen))
+    devices.check_precision(precision, own)
+    if peers.others:
+        peers.compare("the devices", {
+            **own.facts(), "--precision": precision, "code": _code_hash(),
+            "--heartbeat_timeout": wanted.heartbeat_timeout})
+    return own._replace(dtype=devices.dtype_of(precision))
 
 
 def _check_srun() -> None:
@@ -127,8 +157,8 @@ def _code_hash() -> str:
     return files.hash_of("".join(hashes).encode("ascii"))[:16]
 
 
-def _num_gpus(asked: DeviceSettings) -> Optional[int]:
-    if None not in (asked.num_gpus, asked.n_gpus) and asked.num_gpus != asked.n_gpus:
-        raise UserError(f"--num_gpus={asked.num_gpus} and --n_gpus={asked.n_gpus} are the same "
+def _num_gpus(wanted: DeviceSettings) -> Optional[int]:
+    if None not in (wanted.num_gpus, wanted.n_gpus) and wanted.num_gpus != wanted.n_gpus:
+        raise UserError(f"--num_gpus={wanted.num_gpus} and --n_gpus={wanted.n_gpus} are the same "
                         "flag and disagree; give one of them")
-    return asked.n_gpus if asked.num_gpus is None else asked.num_gpus
+    return wanted.n_gpus if wanted.num_gpus is None else wanted.num_gpus

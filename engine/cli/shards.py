@@ -72,7 +72,7 @@ def define_skip_flag(values: flags.FlagValues) -> None:
 
 def count_on_ray(values: flags.FlagValues) -> Optional[int]:
     """The number of parts that --ray_address asks for; None without the flag."""
-    if "ray_address" not in values or not (values.ray_address or values.shards):
+    if not (values.ray_address or values.shards):
         return None
     if not (values.ray_address and values.shards):
         raise UserError("--ray_address and --shards need each other: the cluster and the number of parts, "

@@ -1,25 +1,56 @@
 """Records in flat arrays on disk, memory-mapped: written once, read by any number of runs.
 
-A store is a directory with one file per array and a `store.json`. Its name holds a hash of
-everything that determines its content, so that it is never stale; it is written under a temporary
-name and renamed, so that it is never incomplete. `store.json` has the checksum of each file: a
-damaged store is rebuilt. The caller interprets the arrays.
+A store is a directory with one file per array, and `store.json`, which describes them and has a checksum of
+each file and of itself: a damaged store is rebuilt. Its name holds a hash of everything that determines its
+content, so that it is never stale; it is written under a temporary name and renamed, so that it is never
+incomplete. The caller interprets the arrays.
 """
 
-import hashlib
+import contextlib
 import json
 import os
-from typing import Any, Callable, Dict, Iterable, Mapping, Union
+import zlib
+from typing import Any, Callable, Dict, Iterable, Mapping, NamedTuple, Sequence, Tuple, Union
 
 import numpy as np
 
 from engine import log
-from engine.data import store_files
-from engine.data.store_files import Chunk, Column, Damaged, RaggedChunk, file_name, open_array
 from engine.disk import files
-from engine.workers import build_once
+from engine.errors import UserError
+from engine.workers import worker_dirs
 
 FORMAT_VERSION = 2  # 1 had no checksums
+_DESCRIPTION = "store.json"
+_READ_BYTES = 1 << 22
+
+# ScalarChunk has one value per record, [n]. RaggedChunk has any number per record: the values of
+# all n records, one record after the other, and the number of values of each record, [n].
+ScalarChunk = np.ndarray
+RaggedChunk = Tuple[np.ndarray, np.ndarray]
+Chunk = Mapping[str, Union[ScalarChunk, RaggedChunk]]
+
+
+class Column(NamedTuple):
+    """The type of a column of a store."""
+    dtype: str  # its name in NumPy: "uint16", "float32", ...
+    ragged: bool  # True: any number of values per record; False: exactly one
+
+
+class _Damaged(UserError):
+    """A file of a store has changed since it was written; the message names it."""
+
+
+def chunk_of(records: Sequence[Mapping[str, Any]], columns: Mapping[str, Column]) -> Chunk:
+    """Records as a chunk. A value is a number; in a ragged column, a sequence of numbers."""
+    chunk: Dict[str, Union[ScalarChunk, RaggedChunk]] = {}
+    for name, (dtype, is_ragged) in columns.items():
+        values = [record[name] for record in records]
+        if is_ragged:
+            chunk[name] = (np.concatenate([*values, np.zeros(0, dtype)]).astype(dtype),
+                           np.array([len(value) for value in values], np.int64))
+        else:
+            chunk[name] = np.array(values, dtype)
+    return chunk
 
 
 class Records:
@@ -102,20 +133,17 @@ class Store(Records):
     Attributes:
         directory: its path.
         facts: JSON values that were stored with it.
-
-    Raises:
-        Damaged: a file has changed since it was written.
     """
 
     def __init__(self, directory: str, columns: Mapping[str, Column]):
         self.directory = directory
-        description = store_files.read_description(directory)
+        description = _read_description(directory)
         self.facts: Dict[str, Any] = description["facts"]
         values, offsets = {}, {}
-        for name, (dtype, ragged) in columns.items():
-            values[name] = open_array(directory, file_name(name), dtype)
-            if ragged:
-                offsets[name] = open_array(directory, file_name(name, "offsets"), "int64")
+        for name, (dtype, is_ragged) in columns.items():
+            values[name] = open_array(directory, _file_name(name), dtype)
+            if is_ragged:
+                offsets[name] = open_array(directory, _file_name(name, "offsets"), "int64")
         super().__init__(description["num_records"], values, offsets)
 
 
@@ -140,20 +168,102 @@ def open_or_build(root: str, name: str, key: Mapping[str, Any], columns: Mapping
             opens another store.
     """
     identity = json.dumps([FORMAT_VERSION, key, columns], sort_keys=True)
-    digest = hashlib.sha256(identity.encode("utf-8")).hexdigest()[:16]
-    directory = os.path.join(root, f"{name}-{digest}")
+    directory = os.path.join(root, f"{name}-{files.hash_of(identity.encode('utf-8'))[:16]}")
 
     def build() -> None:
         # Replaces a damaged store, but not one that another process has just built: both have the
         # same key, and so the same bytes.
         with files.atomic_folder(directory, replaces=os.path.exists(directory)) as draft:
-            store_files.write(draft, columns, chunks(), facts)
+            _write(draft, columns, chunks(), facts)
 
-    build_once.build_once(directory, {"name": name, **key},
+    worker_dirs.build_once(directory, {"name": name, **key},
                           lambda: None if os.path.exists(directory) else build())
     try:
         return Store(directory, columns)
-    except Damaged as damage:
+    except _Damaged as damage:
         log.warn(f"the store {directory} is damaged ({damage}): it is built again")
         build()
         return Store(directory, columns)
+
+
+def _write(directory: str, columns: Mapping[str, Column], chunks: Iterable[Chunk],
+          facts: Callable[[], Mapping[str, Any]]) -> None:
+    """Writes all files into an empty directory."""
+    num_records = _write_arrays(directory, columns, chunks)
+    checksums = {name: _checksum_of_file(os.path.join(directory, name))
+                 for name in sorted(os.listdir(directory))}
+    description = {"num_records": num_records, "columns": columns, "facts": facts(),
+                   "checksums": checksums}
+    files.write_json(os.path.join(directory, _DESCRIPTION),
+                     {**description, "checksum": _checksum_of(description)})
+
+
+def _write_arrays(directory: str, columns: Mapping[str, Column], chunks: Iterable[Chunk]) -> int:
+    """Writes the files of all columns; returns the number of records."""
+    ends = {name: 0 for name, column in columns.items() if column.ragged}
+    num_records = 0
+    with contextlib.ExitStack() as stack:
+        opened = {name: stack.enter_context(open(os.path.join(directory, name), "wb"))
+                  for name in [*map(_file_name, columns),
+                               *(_file_name(name, "offsets") for name in ends)]}
+
+        def append(name: str, values: np.ndarray, dtype: str) -> None:
+            # Not `tofile`, whose errors do not say that the disk is full.
+            opened[name].write(values.astype(dtype, copy=False).tobytes())
+
+        for name in ends:
+            append(_file_name(name, "offsets"), np.zeros(1), "int64")
+        for chunk in chunks:
+            for name, column in columns.items():
+                values = chunk[name]
+                if column.ragged:
+                    values, lengths = values
+                    append(_file_name(name, "offsets"),
+                           ends[name] + np.cumsum(lengths, dtype="int64"), "int64")
+                    ends[name] += int(lengths.sum())
+                append(_file_name(name), values, column.dtype)
+            num_records += len(lengths if column.ragged else values)
+    return num_records
+
+
+def _read_description(directory: str) -> Mapping[str, Any]:
+    """The content of store.json, once all files have been compared with their checksums."""
+    path = os.path.join(directory, _DESCRIPTION)
+    try:
+        description = files.read_record(path, "store", {"checksum": int})
+    except UserError as error:
+        raise _Damaged(str(error)) from error
+    if description.pop("checksum") != _checksum_of(description):
+        raise _Damaged(f"{path} is not as it was written")
+    for name, checksum in description["checksums"].items():
+        path = os.path.join(directory, name)
+        if not os.path.isfile(path) or _checksum_of_file(path) != checksum:
+            raise _Damaged(f"{path} is missing, or not as it was written")
+    return description
+
+
+def _checksum_of(description: Mapping[str, Any]) -> int:
+    as_read = json.loads(json.dumps(description))  # tuples become lists, keys texts
+    return zlib.crc32(json.dumps(as_read, sort_keys=True).encode("utf-8"))
+
+
+def _checksum_of_file(path: str) -> int:
+    checksum = 0
+    with files.name_disk_errors(path), open(path, "rb") as file:
+        for block in iter(lambda: file.read(_READ_BYTES), b""):
+            checksum = zlib.crc32(block, checksum)
+    return checksum
+
+
+def _file_name(column: str, part: str = "values") -> str:
+    """The file of a column's values or, as the part "offsets", of its records' starts."""
+    return f"{column}.{part}"
+
+
+def open_array(directory: str, name: str, dtype: str) -> np.ndarray:
+    """The values in a file, memory-mapped."""
+    path = os.path.join(directory, name)
+    if not os.path.getsize(path):  # an empty file cannot be mapped
+        return np.zeros(0, dtype)
+    # As a plain array: a memmap's own indexing is slow.
+    return np.asarray(np.memmap(path, dtype, mode="r"))

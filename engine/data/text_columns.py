@@ -4,7 +4,7 @@ from typing import List, Sequence
 
 import numpy as np
 
-from engine.data.store_files import Column, RaggedChunk
+from engine.data.store import Column, RaggedChunk
 
 COLUMN = Column("uint8", ragged=True)
 

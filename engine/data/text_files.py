@@ -182,7 +182,7 @@ def lines_of(file: Union[BinaryIO, ArrivingLines], name: str, odd: Optional[OddR
 
 
 def _decoded(odd: Optional[OddRows], *line: Any) -> Optional[str]:
-    return attempt(odd if odd and odd.skips_lines else None, None, _decode, *line)
+    return attempt(odd, None, _decode, *line) if odd and odd.skips_lines else _decode(*line)
 
 
 def _decode(path: str, line_number: int, line: bytes, marks: Pattern) -> str:

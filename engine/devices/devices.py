@@ -1,8 +1,18 @@
-"""Selects the devices, the number of replicas and the strategy. Only this file makes strategies."""
+"""Selects the devices, the number of replicas, the strategy and the precision of matrix products.
 
+Only this file makes strategies.
+"""
+
+import contextlib
 import os
-from typing import Dict, List, NamedTuple, Optional, Tuple
+import re
+import resource
+import sys
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
+from absl import flags
+
+from engine import log
 from engine.devices import gpus, runtime
 from engine.errors import UserError
 from engine.progress import counted
@@ -10,6 +20,15 @@ from engine.workers.cluster import ALONE, Cluster
 from engine.workers.coordination import NO_PEERS, Peers
 
 import tensorflow.compat.v1 as tf
+
+TF32, FLOAT32, FLOAT16, BFLOAT16 = PRECISIONS = ("tf32", "float32", "float16", "bfloat16")
+
+# TensorFlow's own switch, which acts on some operations, without a loss scale.
+_AUTO_MIXED_PRECISION = "TF_ENABLE_AUTO_MIXED_PRECISION"
+
+# TensorFlow raises the same class for a full disk; its message always mentions OOM at the end.
+_OUT_OF_MEMORY = re.compile(r"OOM when|out of memory|MemoryError|(failed|unable) to allocate",
+                            re.IGNORECASE)
 
 # The share of a card's memory for its logical devices; the rest is the driver's.
 _USABLE_SHARE_OF_GPU_MEMORY = 0.9
@@ -54,6 +73,17 @@ class Devices(NamedTuple):
     def has_ampere(self) -> bool:
         """Whether a card is of the Ampere generation or a later one: has TF32 and bfloat16."""
         return any((card.compute_capability or (0, 0)) >= (8, 0) for card in self.cards_in_use)
+
+    def peak_memory_gb(self) -> Optional[float]:
+        """The peak memory in 10^9 bytes: the highest of any card, or on the CPU that of the process.
+
+        None on cards where TensorFlow does not report it.
+        """
+        if self.kind != "CPU":
+            used = runtime.peak_gpu_memory(len(self.names))
+            return used and used / 1e9
+        used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS, KiB elsewhere
+        return used * (1 if sys.platform == "darwin" else 1024) / 1e9
 
     def strategy(self) -> tf.distribute.Strategy:
         """A new strategy over the devices of this worker. Make one for each graph."""
@@ -149,38 +179,38 @@ def find_devices(*,
         raise UserError(f"--replicas_per_gpu={replicas_per_gpu} needs a GPU, and this run uses the "
                         f"CPU ({gpus.visibility()}): give --num_cpu_replicas={replicas_per_gpu} instead")
     all_reduce = _all_reduce(all_reduce, num_gpus, replicas_per_gpu, peers.cluster)
-    found = (_gpu_devices(num_gpus, replicas_per_gpu, all_reduce) if num_gpus
-             else _cpu_devices(num_cpu_replicas or 1, all_reduce, training))
-    return found._replace(peers=peers)
+    devices = (_gpu_devices(num_gpus, replicas_per_gpu, all_reduce) if num_gpus
+               else _cpu_devices(num_cpu_replicas or 1, all_reduce, training))
+    return devices._replace(peers=peers)
 
 
-def _num_gpus(asked: Optional[int], flag: str, replicas_per_gpu: int) -> int:
-    """The number of cards to use: those asked for, or all visible ones."""
-    if asked == 0:
+def _num_gpus(wanted: Optional[int], flag: str, replicas_per_gpu: int) -> int:
+    """The number of cards to use: those wanted, or all visible ones."""
+    if wanted == 0:
         return 0
     gpus.check_seen(flag)
     visible = runtime.visible_gpu_count()
-    if asked and asked > visible:
+    if wanted and wanted > visible:
         remedy = (f"ask for at most {visible}, or show it more cards; for more replicas than cards "
                   "there is --replicas_per_gpu" if visible else "show it cards, or use the CPU: "
-                  f"--num_cpu_replicas={asked * replicas_per_gpu} instead")
-        raise UserError(f"{flag}={asked}, but TensorFlow sees {counted(visible, 'GPUs')} "
+                  f"--num_cpu_replicas={wanted * replicas_per_gpu} instead")
+        raise UserError(f"{flag}={wanted}, but TensorFlow sees {counted(visible, 'GPUs')} "
                         f"({gpus.visibility()}); {remedy}")
-    return asked or visible
+    return wanted or visible
 
 
-def _all_reduce(asked: Optional[str], num_gpus: int, replicas_per_gpu: int,
+def _all_reduce(chosen: Optional[str], num_gpus: int, replicas_per_gpu: int,
                 cluster: Cluster) -> str:
-    """The algorithm asked for, or the best one. Raises a UserError if these devices cannot use it."""
+    """The chosen algorithm, or the best one. Raises a UserError if these devices cannot use it."""
     is_alone = cluster == ALONE
-    if asked == (RING if is_alone else ONE_DEVICE):
-        raise UserError(f"--all_reduce={asked} is for {'several workers' if is_alone else 'one worker'}"
+    if chosen == (RING if is_alone else ONE_DEVICE):
+        raise UserError(f"--all_reduce={chosen} is for {'several workers' if is_alone else 'one worker'}"
                         f", and this run has {len(cluster.addresses)}; leave the flag out")
     takes_nccl = num_gpus and replicas_per_gpu == 1
-    if asked == NCCL and not takes_nccl:
+    if chosen == NCCL and not takes_nccl:
         raise UserError("--all_reduce=nccl needs GPUs with one replica on each; leave the flag out")
-    if asked:
-        return asked
+    if chosen:
+        return chosen
     if takes_nccl and (num_gpus > 1 or not is_alone):
         return NCCL
     return ONE_DEVICE if is_alone else RING
@@ -214,3 +244,43 @@ def _gpu_devices(num_gpus: int, replicas_per_gpu: int, all_reduce: str) -> Devic
         session_config=runtime.session_config(num_gpus=num_gpus, gpu_memory_limits_mb=limits),
         concurrent_steps=_GPU_CONCURRENT_STEPS,
         cards_in_use=tuple(in_use))
+
+
+def chosen_precision(values: flags.FlagValues) -> str:
+    """The precision from --precision or, in trainings, its old form --fp16."""
+    if "fp16" not in values or not values.fp16:
+        return values.precision
+    if values["precision"].present and values.precision != FLOAT16:
+        raise UserError(f"--fp16 is the old name of --precision={FLOAT16}, and contradicts "
+                        f"--precision={values.precision}; leave one of them out")
+    return FLOAT16
+
+
+def dtype_of(precision: str) -> tf.DType:
+    """The type in which the encoder's matrix products are computed."""
+    return {FLOAT16: tf.float16, BFLOAT16: tf.bfloat16}.get(precision, tf.float32)
+
+
+def check_precision(precision: str, devices: Devices) -> None:
+    """Raises a UserError for a precision that this TensorFlow cannot compute in; warns of float16 on the CPU."""
+    if os.environ.get(_AUTO_MIXED_PRECISION, "").lower() not in ("", "0", "false"):
+        raise UserError(f"{_AUTO_MIXED_PRECISION} makes TensorFlow change the precision of some "
+                        "operations; unset it, and choose with --precision")
+    if precision == BFLOAT16 and not runtime.HAS_BFLOAT16:
+        raise UserError(f"--precision=bfloat16: TensorFlow {tf.VERSION} cannot multiply matrices "
+                        "in bfloat16; use TensorFlow 2.15 (Python 3.9 to 3.11), or "
+                        "--precision=float16 on GPUs")
+    if precision == FLOAT16 and devices.kind == "CPU":
+        log.warn("--precision=float16 is about a hundred times slower than float32 on the CPU; it "
+                 "is for GPUs with tensor cores: leave it out")
+
+
+@contextlib.contextmanager
+def out_of_memory_explained(explain: Callable[[], str]) -> Iterator[None]:
+    """Turns an out-of-memory error into a UserError with the text of `explain`; others pass."""
+    try:
+        yield
+    except (MemoryError, tf.errors.ResourceExhaustedError) as error:
+        if not (isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(error.message)):
+            raise
+        raise UserError(f"out of memory {explain()}") from error

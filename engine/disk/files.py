@@ -18,7 +18,7 @@ import sys
 from typing import Any, Dict, IO, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
 from engine import log
-from engine.disk import locks, scratch
+from engine.disk import scratch
 from engine.errors import UserError
 
 _READ_BYTES = 1 << 20
@@ -350,6 +350,11 @@ def new_folder(path: str, flag: str) -> Iterator[str]:
         yield draft
 
 
+def hash_of_json(value: Any) -> str:
+    """SHA-256 of a JSON value, in hex."""
+    return hash_of(json.dumps(value).encode("utf-8"))
+
+
 def hash_of(content: bytes) -> str:
     """SHA-256 of `content`, in hex."""
     return hashlib.sha256(content).hexdigest()
@@ -376,7 +381,7 @@ def written_alone(*paths: str) -> Iterator[None]:
         for folder, name in map(os.path.split, paths):
             lock = os.path.join(folder, f".{name}.lock")  # hidden: a folder may be an input
             try:
-                stack.enter_context(locks.exclusive(lock, os.path.join(folder, name)))
+                stack.enter_context(scratch.exclusive(lock, os.path.join(folder, name)))
             except UserError as error:
                 raise Held(str(error)) from error
         yield

@@ -85,14 +85,10 @@ def is_intact(path: str, record: Mapping[str, Any]) -> bool:
     return True
 
 
-def content_hash(path: str, memory_path: str) -> str:
-    """SHA-256 of a file's content, in hex.
-
-    Args:
-        path: the file.
-        memory_path: a JSON file that caches the hashes, so that a large file is read once.
-    """
-    os.makedirs(os.path.dirname(memory_path), exist_ok=True)
+def content_hash(path: str, store_dir: str) -> str:
+    """SHA-256 of a file's content, in hex, which `store_dir` remembers: a large file is read once."""
+    memory_path = os.path.join(store_dir, "hashes.json")
+    os.makedirs(store_dir, exist_ok=True)
     known: Dict[str, Any] = {}
     with contextlib.suppress(UserError):  # it only saves time: an unreadable cache counts as empty
         known = files.read_record(memory_path, "the memory", {})

@@ -1,10 +1,12 @@
-"""Temporary folders: all output is written in one, and moved out when complete.
+"""What a process has alone while it lives: locks of outputs, and temporary folders.
 
-Their names are random and only their owner may enter them, so that nobody can plant a link where a
-file will be opened. A process locks its folders while it lives; unlocked leftovers are removed.
+All output is written in a temporary folder, and moved out when complete. Their names are random and only
+their owner may enter them, so that nobody can plant a link where a file will be opened. A process locks its
+folders, and leftovers, which are not locked, are removed. The death of a process frees its locks.
 """
 
 import contextlib
+import fcntl
 import functools
 import os
 import re
@@ -12,9 +14,9 @@ import secrets
 import shutil
 import socket
 import stat
-from typing import Iterator
+from typing import Iterator, Optional, Tuple
 
-from engine.disk import locks
+from engine.errors import UserError
 
 PREFIX = ".bert-tmp-"  # the host's name and random digits follow
 _LOCK = f"{PREFIX}lock"
@@ -32,7 +34,7 @@ def folder(directory: str) -> Iterator[str]:
     draft = f"{path}.{os.getpid()}"
     try:
         os.mkdir(draft, 0o700)
-        with locks.locked(os.path.join(draft, _LOCK)):  # NFS locks no folders
+        with locked(os.path.join(draft, _LOCK)):  # NFS locks no folders
             os.rename(draft, path)  # after locking, so that nobody takes it for a leftover
             yield path
     finally:
@@ -66,7 +68,53 @@ def _remove_if_unused(path: str) -> None:
     with contextlib.suppress(OSError):  # it is gone
         status = os.lstat(path)
         if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
-            with locks.locked(os.path.join(path, _LOCK)) as (_, is_unused):
+            with locked(os.path.join(path, _LOCK)) as (_, is_unused):
                 pass  # names are unique, and NFS removes no folder with an open file
             if is_unused:
                 shutil.rmtree(path, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def locked(path: str) -> Iterator[Tuple[int, Optional[bool]]]:
+    """Tries to lock a file for this context, or until the process dies; creates it if missing.
+
+    Yields its descriptor, and whether this process has locked it (None: the disk has no locks).
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    try:
+        is_held: Optional[bool] = None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_held = os.path.samestat(os.lstat(path), os.fstat(descriptor))
+        except (BlockingIOError, FileNotFoundError):  # its holder may remove it as it ends
+            is_held = False
+        except OSError:
+            pass
+        yield descriptor, is_held
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def exclusive(path: str, output: str) -> Iterator[None]:
+    """A context in which no other process writes an output; on a disk without locks, it may.
+
+    Args:
+        path: of the lock's file, which is removed at the end.
+        output: the output, for the error message, such as "--output_dir=out".
+    """
+    if os.path.lexists(path) and (os.path.islink(path) or not os.path.isfile(path)):
+        raise UserError(f"{path} is no regular file, as a lock of {output} is: remove it")
+    with locked(path) as (descriptor, is_held):
+        if is_held is False:
+            holder = os.pread(descriptor, 200, 0).decode("utf-8", "replace") or "another process"
+            raise UserError(f"{output} is being written by {holder}: wait for its end, or name another "
+                            "output")
+        try:
+            with contextlib.suppress(OSError):  # on a full disk the lock alone counts
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+            yield
+        finally:
+            with contextlib.suppress(OSError):  # its folder may be gone
+                os.remove(path)

@@ -95,12 +95,3 @@ class Evaluations:
         log.info(f"Stopped early at step {since[-1]}: {len(since)} evaluations {failed}; to "
                  "continue, raise --early_stopping_patience")
         return True
-
-
-def discard(output_dir: str) -> None:
-    """Discards earlier evaluations, so that a run resumed without them uses the newest checkpoint."""
-    path = os.path.join(output_dir, checkpoints.EVALUATIONS)
-    if os.path.exists(path):
-        log.warn(f"the run in {output_dir} is resumed without evaluations during training: its "
-                 "newest checkpoint will be used instead of the best one so far")
-        os.remove(path)

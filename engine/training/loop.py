@@ -21,15 +21,14 @@ from engine import interruption, log
 from engine.checkpoints import checkpoints
 from engine.data import batches
 from engine.data.plan import WINDOW_BATCHES, TrainingPlan, ends_epoch
-from engine.devices import memory, precision, runtime
-from engine.devices.devices import Devices
+from engine.devices import runtime
+from engine.devices.devices import FLOAT16, Devices, dtype_of, out_of_memory_explained
 from engine.errors import UserError
 from engine.model import Mode, Outputs, Training
 from engine.training import (
     checkpoint_hook, compile_ahead, learning, pool, step_hook, stop_together, summaries, throughput, xla)
 from engine.training.evaluations import Evaluate, Evaluations
 from engine.training.settings import RunSettings, Schedule, TrainingSettings
-from engine.training.training_progress import TrainingProgress
 from engine.workers.coordination import Peers
 
 
@@ -96,7 +95,7 @@ def train(run: Run, evaluations: Optional[Evaluations] = None,
         None if earlier else run.settings.init_checkpoint, settings.seed, is_frozen=settings.freezes)
     reached = _throughput(run, source)
     curves = summaries.TrainingSummaries(output_dir, last_step, run.devices, reached)
-    progress = TrainingProgress(first_step, last_step, run.devices, reached)
+    progress = step_hook.TrainingProgress(first_step, last_step, run.devices, reached)
     signals = interruption.InterruptLater()
     saver = checkpoint_hook.SaveHook(
         output_dir, settings.save_checkpoints_steps, settings.keep_checkpoint_max, signals, evaluations, peers)
@@ -104,7 +103,7 @@ def train(run: Run, evaluations: Optional[Evaluations] = None,
     if run.training.baseline and peers.is_chief:
         listeners.append(learning.LearningCheck(
             output_dir, settings, run.schedule, plan, run.training.baseline).add)
-    if settings.precision != precision.FLOAT16:  # which skips such a step instead
+    if settings.precision != FLOAT16:  # which skips such a step instead
         listeners.insert(0, functools.partial(_check_loss, saver.kept))
     hooks = [_ModelCheck(initial_values, earlier), step_hook.StepHook(
         first_step, run.global_batch_size, listeners, run.training.loss_unit), saver, *more_hooks]
@@ -119,7 +118,7 @@ def train(run: Run, evaluations: Optional[Evaluations] = None,
             source, plan, replicas=run.devices.own_replicas, first_step=first_step,
             last_step=last_step, per_replica_batch_size=settings.examples_per_replica)
 
-    with signals, curves, progress, memory.explained(lambda: _describe_step(
+    with signals, curves, progress, out_of_memory_explained(lambda: _describe_step(
             saver.step or first_step, source, plan, settings) + saver.kept()), \
             _explained_end(signals, saver, last_step, peers):
         estimator.train(input_fn, hooks=hooks, max_steps=last_step)
@@ -171,7 +170,7 @@ def _explained_end(signals: interruption.InterruptLater, saver: checkpoint_hook.
 
 def _describe_step(step: int, source: batches.Source, plan: TrainingPlan,
                    settings: TrainingSettings) -> str:
-    """The size of the step after `step`, and how to make it smaller, for `memory.explained`."""
+    """The size of the step after `step`, and how to make it smaller, for `out_of_memory_explained`."""
     return (f"in training step {step + 1}: {settings.train_batch_size} examples per replica at a "
             f"time x {source.padded_length(plan.global_batch(step))} tokens; divide "
             "--train_batch_size and multiply --gradient_accumulation_steps by the same number for "
@@ -194,7 +193,7 @@ class _Gradients:
         self._forward = run.training.forward
         self._settings = run.settings.training
         self._computation = modeling.Computation(
-            dtype=precision.dtype_of(self._settings.precision),
+            dtype=dtype_of(self._settings.precision),
             recompute=self._settings.recompute_layers, compiled=is_compiled,
             on_cards=run.devices.kind == "GPU")
         self._initial_values = initial_values
@@ -214,7 +213,8 @@ class _Gradients:
 
         self.loss_scale = optimization.LossScale.create() if settings.scales_loss else None
         loss_of = pool.Loss(outputs_of, micro_batches, replica)
-        loss, pairs = optimization.mean_gradients(loss_of, micro_batches, self.loss_scale)
+        loss, pairs = optimization.mean_gradients(
+            loss_of, micro_batches, self.loss_scale, compiled=self._computation.compiled)
         self.variables = [variable for _, variable in pairs]
         self.has_pool = loss_of.pool is not None
         return loss, [gradient for gradient, _ in pairs]
@@ -227,8 +227,8 @@ def _model_fn(run: Run, source: batches.Source, initial_values: checkpoints.Init
     if not run.training.ties_embeddings and not source.fetch_for_step:
         most_rows = settings.examples_per_replica * source.max_length
     is_compiled = source.buckets is not None
-    made = _Gradients(run, initial_values, is_compiled)
-    on_replica = replica_copies.CopiedOperations(made, lambda: list(map(
+    gradients_of = _Gradients(run, initial_values, is_compiled)
+    on_replica = replica_copies.CopiedOperations(gradients_of, lambda: list(map(
         replica_copies.handle_of, tf.global_variables() + tf.local_variables())))
 
     def model_fn(features, labels, mode):
@@ -236,18 +236,18 @@ def _model_fn(run: Run, source: batches.Source, initial_values: checkpoints.Init
         features = {name: _on_card(values) for name, values in features.items()}
         loss, gradients = on_replica(
             features, step, runtime.replica_number(devices.own_replicas.start))
-        gradients = list(zip(gradients, made.variables))
+        gradients = list(zip(gradients, gradients_of.variables))
         if is_compiled:
             compile_ahead.note(features, step, gradients, one_by_one=(
-                made.has_pool or settings.gradient_accumulation_steps > 1
+                gradients_of.has_pool or settings.gradient_accumulation_steps > 1
                 or settings.recompute_layers or settings.freeze_layers > 0))
         train_op = optimization.create_train_op(
             gradients, settings.learning_rate, schedule.num_train_steps, schedule.warmup_steps,
             optimizer=settings.optimizer, layer_lr_decay=settings.layer_lr_decay,
             lr_schedule=settings.lr_schedule, min_lr_ratio=settings.min_lr_ratio,
-            loss_scale=made.loss_scale, transfer_dtype=tf.as_dtype(settings.transfer),
+            loss_scale=gradients_of.loss_scale, transfer_dtype=tf.as_dtype(settings.transfer),
             # A pool's examples may have any number of sequences, too.
-            most_rows=None if made.has_pool else most_rows,
+            most_rows=None if gradients_of.has_pool else most_rows,
             compiled=is_compiled and xla.compiles_update(devices),
             bias_correction=settings.adam_bias_correction)
         _skip_report_of_uninitialized_variables()

@@ -14,7 +14,7 @@ from engine.checkpoints import checkpoints
 from engine.errors import UserError
 from engine.progress import counted
 from engine.training import loop, run_record
-from engine.training.evaluations import Evaluations, discard
+from engine.training.evaluations import Evaluations
 from engine.training.loop import Run
 from engine.training.settings import RunSettings
 
@@ -76,7 +76,7 @@ def _train(run: Run) -> None:
             run.save_description()
         return
     if not evaluations:
-        discard(output_dir)
+        _discard_evaluations(output_dir)
     elif evaluations.should_stop_early():
         return
     _announce(run)
@@ -86,6 +86,15 @@ def _train(run: Run) -> None:
     record = record._replace(warning=resumed and resumed.warning or None)
     with run_record.recording(output_dir, record, peers.is_chief):
         loop.train(run, evaluations)
+
+
+def _discard_evaluations(output_dir: str) -> None:
+    """Discards earlier evaluations, so that a run resumed without them uses the newest checkpoint."""
+    path = os.path.join(output_dir, checkpoints.EVALUATIONS)
+    if os.path.exists(path):
+        log.warn(f"the run in {output_dir} is resumed without evaluations during training: its "
+                 "newest checkpoint will be used instead of the best one so far")
+        os.remove(path)
 
 
 def _announce(run: Run) -> None:

@@ -12,13 +12,13 @@ from absl import flags
 import optimization
 from engine import log
 from engine.checkpoints import checkpoints
-from engine.devices.devices import Devices
-from engine.devices.precision import FLOAT16, FLOAT32, PRECISIONS, TF32, chosen_precision
+from engine.devices.devices import (
+    FLOAT16, FLOAT32, PRECISIONS, TF32, Devices, chosen_precision)
 from engine.disk import files
 from engine.errors import UserError
 from engine.progress import counted
 from engine.settings import AUTO, MAX_SEED, define_flags, from_flags, recorded, required, setting
-from engine.workers import build_once, worker_dirs
+from engine.workers import worker_dirs
 
 HELP_TOPIC = "Training"  # of the flags defined here
 
@@ -257,7 +257,7 @@ def _make_store_dir(values: flags.FlagValues, devices: Devices) -> str:
     """Makes the directory of --store_dir or its default, and returns its path."""
     directory = files.make_directory(
         values.store_dir or os.path.join(values.output_dir, "store"), "--store_dir")
-    build_once.find_builder(directory, devices.peers)
+    worker_dirs.find_builder(directory, devices.peers)
     return directory
 
 

@@ -16,7 +16,6 @@ import tensorflow.compat.v1 as tf
 
 from engine import log
 from engine.data import record_lengths
-from engine.devices import memory
 from engine.devices.devices import Devices
 from engine.errors import UserError
 from engine.training.step_hook import Step, finite_mean
@@ -84,7 +83,7 @@ class TrainingSummaries:
             "loss": finite_mean([step.loss for step in self._steps]),
             "learning_rate": last.learning_rate,
             "gradient_norm": finite_mean([step.gradient_norm for step in self._steps]),
-            "peak_memory_gb": memory.peak_gb(self._devices) or math.nan}
+            "peak_memory_gb": self._devices.peak_memory_gb() or math.nan}
         if last.loss_scale is not None:
             values["loss_scale"] = last.loss_scale
             values["skipped_steps"] = sum(

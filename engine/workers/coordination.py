@@ -48,7 +48,7 @@ class Peers:
 
     def __init__(self, cluster: Cluster = ALONE, heartbeat_timeout: float = 0.0):
         self.cluster, self.is_chief, self.others = cluster, cluster.is_chief, cluster.others
-        self._connections = Connections(cluster, self._receive)
+        self._connections = Connections(cluster, self._receive) if self.others else None
         self._timeout = heartbeat_timeout
         self._said: Dict[int, Deque[Tuple[str, Any]]] = collections.defaultdict(collections.deque)
         self._news = threading.Condition()
@@ -75,10 +75,10 @@ class Peers:
 
     def say(self, key: str, value: Any, to: Optional[int] = None) -> None:
         """Sends a value, of JSON's types, to a worker, or to all that this one is connected with."""
-        links = self._connections.links
-        for index in list(links) if to is None else [to]:
-            with contextlib.suppress(OSError):  # `_receive` notices it, too, and the process exits
-                links[index].send({"key": messages.cut(key), "value": value})
+        for index, link in self._links():
+            if to in (None, index):
+                with contextlib.suppress(OSError):  # `_receive` notices it, too, and the process exits
+                    link.send({"key": messages.cut(key), "value": value})
 
     def hear(self, index: int, key: str) -> Any:
         """Waits for the next value from a worker, the chief or the chief's; it must have this key.
@@ -151,9 +151,9 @@ class Peers:
         """
         if self.others:
             self._ending.acquire()
-        words = messages.last_words(self.cluster.index if worker is None else worker, status, why)
-        for link in list(self._connections.links.values()):
-            link.send_if_free(words)
+        for _, link in self._links():
+            link.send_if_free({"worker": self.cluster.index if worker is None else worker,
+                               "status": status, "why": messages.cut(why)})
         while self._at_end:
             self._at_end.pop()()
         if self.others and not status:
@@ -171,10 +171,14 @@ class Peers:
         """After an error, waits until the lost worker is noticed, which ends the process."""
         time.sleep(self._timeout * (1 + 2 / _BEATS))
 
+    def _links(self) -> List[Tuple[int, Link]]:
+        """The connections now, by the other worker's number."""
+        return list(self._connections.links.items()) if self._connections else []
+
     def _watch(self) -> None:
         """Sends heartbeats, and ends the process when those of another worker are missing."""
         while True:
-            for index, link in list(self._connections.links.items()):
+            for index, link in self._links():
                 if index in self._left:
                     continue
                 link.send_if_free({})
@@ -198,7 +202,7 @@ class Peers:
         elif message:
             self._left[index] = message
             if message["status"]:
-                self._follow(index)
+                self._follow(index, **message)
             else:
                 self._put(index, _END, None)
 
@@ -212,9 +216,8 @@ class Peers:
                "from the last checkpoint")
         self._end(self.cluster.index, PEER_LOST_STATUS, why, why)
 
-    def _follow(self, index: int) -> None:
-        """Exits after the error of another worker."""
-        worker, status, why = (self._left[index][name] for name in ("worker", "status", "why"))
+    def _follow(self, index: int, worker: int, status: int, why: str) -> None:
+        """Exits after the error of a worker, of which the worker `index` has told."""
         worker = worker if worker in self.others else index
         time.sleep(_GRACE_SECONDS)
         self._end(worker, status, why, why if status == PEER_LOST_STATUS else

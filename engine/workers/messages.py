@@ -37,11 +37,6 @@ def encode(message: Message) -> bytes:
     return json.dumps(message).encode("utf-8") + b"\n"
 
 
-def last_words(worker: int, status: int, why: str) -> Message:
-    """The exit message of a worker: its exit status and the reason. The chief passes it on."""
-    return {"worker": worker, "status": status, "why": cut(why)}
-
-
 def cut(text: str) -> str:
     """Escapes control characters in a text, and cuts it to _LONGEST_TEXT."""
     return log.visible(text[:_LONGEST_TEXT])[:_LONGEST_TEXT]
@@ -68,7 +63,7 @@ def _is_from(lowest: int, highest: int) -> Callable[[Any], bool]:
 HELLO = {"from": _is_from(0, 1 << 20), "cluster": _is_hash}
 REFUSAL = {"refused": _is_text}
 
-# After the handshake.
+# After the handshake. The last words are the exit message of a worker, which the chief passes on.
 HEARTBEAT: Kind = {}
 VALUE = {"key": _is_text, "value": lambda value: True}
 LAST_WORDS = {"worker": _is_from(0, 1 << 20), "status": _is_from(0, 255), "why": _is_text}

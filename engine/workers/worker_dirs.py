@@ -1,47 +1,100 @@
-"""The folders of a run's workers. Only the chief writes into the output directory.
+"""Where the workers of a run write: into the output directory, only the chief does.
 
 Every other worker has a temporary folder. It initially holds the files that the chief's training
-starts from: links to them if the output directory is on a shared disk, otherwise copies.
+starts from: links to them if the output directory is on a shared disk, otherwise copies. On each disk,
+one worker builds the stores that all its workers read. Which disks are shared the workers see from
+files that each of them creates.
 """
 
 import base64
 import contextlib
 import os
 import tempfile
-from typing import List, Optional
+import uuid
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from engine.checkpoints import checkpoint_files, checkpoints
-from engine.disk import files, locks, scratch
-from engine.workers import build_once
-from engine.workers.coordination import Peers
+from engine.disk import files, scratch
+from engine.workers.coordination import NO_PEERS, Peers
 
 LOCK = f"{scratch.PREFIX}training.lock"  # of the process that trains in an output directory
 RUN_RECORD = "run.json"  # of a training, in its output directory
 _CHUNK_BYTES = 1 << 22
 
+# Directory → the builder there. Global, because the code that opens a store has only its path and
+# knows nothing of workers.
+_builders: Dict[str, Tuple[Peers, int]] = {}
 
-def output_directory(path: str, us: Peers, *, is_training: bool) -> str:
+
+def find_builder(directory: str, peers: Peers) -> None:
+    """Finds out which worker builds in a directory: the first one of those that share it.
+
+    Called by all workers.
+    """
+    if not peers.others:
+        return
+    with _token(directory) as own:
+        tokens = peers.gather("token", own)
+        seen = [os.path.exists(os.path.join(directory, name)) for name in tokens]
+        peers.wait("tokens seen")
+    _builders[os.path.abspath(directory)] = peers, seen.index(True)
+
+
+def build_once(path: str, facts: Mapping[str, Any], build: Callable[[], None]) -> None:
+    """Calls `build`, which creates `path` if missing: first on the builder, then on the others.
+
+    Called by all workers, if `find_builder` was called for the directory.
+    """
+    peers, builder = _builders.get(os.path.dirname(os.path.abspath(path)), (NO_PEERS, 0))
+    peers.compare("the data", {"data": facts})
+    is_builder = peers.cluster.index == builder
+    if is_builder:
+        build()
+    peers.wait(f"built {os.path.basename(path)}")
+    if not is_builder:
+        build()
+
+
+def output_directory(path: str, peers: Peers, *, is_training: bool) -> str:
     """Makes --output_dir; another worker than the chief gets a folder of its own instead.
 
     A training keeps other trainings out of it until the command ends.
     """
-    if us.is_chief:
+    if peers.is_chief:
         files.make_directory(path, "--output_dir")
-    if us.is_chief and is_training:
-        at_end = contextlib.ExitStack()
-        at_end.enter_context(locks.exclusive(os.path.join(path, LOCK), f"--output_dir={path}"))
-        us.at_end(at_end.close)
-    if not us.others:
+        if is_training:
+            _keep(scratch.exclusive(os.path.join(path, LOCK), f"--output_dir={path}"), peers)
+    if not peers.others:
         return path
-    with build_once.token(path) if us.is_chief else contextlib.nullcontext() as token:
-        token, names = us.from_chief("state", lambda: [token, _state(path)])
-        sees = us.gather("sees state", os.path.exists(os.path.join(path, token)))
-    if not us.is_chief:
-        return _own_folder(names, path if sees[us.cluster.index] else None, us)
-    for index in us.others:
+    with _token(path) if peers.is_chief else contextlib.nullcontext() as token:
+        token, names = peers.from_chief("state", lambda: [token, _state(path)])
+        sees = peers.gather("sees state", os.path.exists(os.path.join(path, token)))
+    if not peers.is_chief:
+        return _own_folder(names, path if sees[peers.cluster.index] else None, peers)
+    for index in peers.others:
         for name in () if sees[index] else names:
-            _send_file(os.path.join(path, name), index, us)
+            _send_file(os.path.join(path, name), index, peers)
     return path
+
+
+@contextlib.contextmanager
+def _token(directory: str) -> Iterator[str]:
+    """Yields the unique name of a temporary file in a directory."""
+    name = f".worker-{uuid.uuid4().hex}"
+    path = os.path.join(directory, name)
+    with open(path, "x"):
+        pass
+    try:
+        yield name
+    finally:
+        os.remove(path)
+
+
+def _keep(context: Any, peers: Peers) -> Any:
+    """Enters a context until this worker ends."""
+    at_end = contextlib.ExitStack()
+    peers.at_end(at_end.close)
+    return at_end.enter_context(context)
 
 
 def _state(directory: str) -> List[str]:
@@ -52,35 +105,33 @@ def _state(directory: str) -> List[str]:
     return names + [os.path.basename(path) for path in paths]
 
 
-def _own_folder(names: List[str], shared: Optional[str], us: Peers) -> str:
+def _own_folder(names: List[str], shared: Optional[str], peers: Peers) -> str:
     """A folder with these files: links to those in a shared directory, or copies of the chief's."""
-    at_end = contextlib.ExitStack()
-    folder = at_end.enter_context(scratch.folder(tempfile.gettempdir()))
-    us.at_end(at_end.close)
+    folder = _keep(scratch.folder(tempfile.gettempdir()), peers)
     for name in map(os.path.basename, names):
         if shared:
             os.symlink(os.path.abspath(os.path.join(shared, name)), os.path.join(folder, name))
         else:
-            _receive_file(os.path.join(folder, name), us)
+            _receive_file(os.path.join(folder, name), peers)
     if checkpoint_files.list_checkpoints(folder):
         checkpoint_files.write_list(folder)
     return folder
 
 
-def _send_file(path: str, index: int, us: Peers) -> None:
+def _send_file(path: str, index: int, peers: Peers) -> None:
     """Sends a file in parts, each when the one before has been written; the last one is empty."""
     with files.open_regular(path, "file") as file:
         part = None
         while part != b"":
             part = file.read(_CHUNK_BYTES)
-            us.say("file", base64.b64encode(part).decode("ascii"), to=index)
-            us.hear(index, "file written")
+            peers.say("file", base64.b64encode(part).decode("ascii"), to=index)
+            peers.hear(index, "file written")
 
 
-def _receive_file(path: str, us: Peers) -> None:
+def _receive_file(path: str, peers: Peers) -> None:
     with open(path, "wb") as file:
         part = None
         while part != b"":
-            part = base64.b64decode(us.hear(0, "file"))
+            part = base64.b64decode(peers.hear(0, "file"))
             file.write(part)
-            us.say("file written", None, to=0)
+            peers.say("file written", None, to=0)

@@ -16,7 +16,7 @@ from conftest import ROOT
 from toy_runs import train
 
 MOST = 10
-MOST_THAT_RUN = 83  # lower it as the number falls
+MOST_THAT_RUN = 66  # lower it as the number falls
 
 
 def modules_on_stacks():
@@ -58,10 +58,10 @@ def test_a_text_passes_few_modules_on_its_way_to_the_gradient(run, passed, tiny_
 
 
 def test_few_modules_run_until_the_first_gradient(tiny_model, tmp_path, monkeypatch):
-    ran, gradients = set(), tf.gradients
+    ran, gradients, is_over = set(), tf.gradients, threading.Event()
 
     def note(frame, event, argument):
-        if event == "call" and frame.f_code.co_name != "<module>":
+        if event == "call" and not is_over.is_set() and frame.f_code.co_name != "<module>":
             ran.add(frame.f_code.co_filename)
 
     def noted_until_here(*args, **kwargs):
@@ -69,6 +69,7 @@ def test_few_modules_run_until_the_first_gradient(tiny_model, tmp_path, monkeypa
         return gradients(*args, **kwargs)
 
     def stop():
+        is_over.set()  # a profile ends in its own thread only, and a replica has one of its own
         threading.setprofile(None)
         sys.setprofile(None)
 

@@ -12,7 +12,7 @@ import modeling
 from commands import ends_with_error, run_here
 from conftest import on_tensorflow_2
 from distillation import teacher
-from encoder import huggingface, label_config, model_files, vocabulary
+from encoder import huggingface, model_files, task_json, vocabulary
 from encoder.model_files import CLASSIFIER, ENCODER, MASKED_LM
 from engine.disk import files
 from engine.errors import UserError
@@ -51,7 +51,7 @@ KINDS = {*OF_KIND.values(), *(f"{kind}'s export" for kind in OF_KIND.values()), 
 def kind_of(made, writer):
     if writer in OTHERS:
         return OTHERS[writer]
-    kind = OF_KIND[label_config.read(model_files.folder_of(made.at[writer]))["kind"]]
+    kind = OF_KIND[task_json.read(model_files.folder_of(made.at[writer]))["kind"]]
     return kind + "'s export" * writer.endswith("--do_export")
 
 
@@ -82,7 +82,8 @@ def evaluates(kind):
 
 
 def has_labels(path):
-    model_folder.check_labels(model_folder.load(path)[0].kind, COLA, path, "--output_dir")
+    classification = model_folder.load(model_files.open_folder(path, "--output_dir"))[0]
+    model_folder.check_labels(classification.kind, COLA, path, "--output_dir")
 
 
 def answers(path):
@@ -191,7 +192,7 @@ def test_each_model_is_taken_or_refused_for_its_reason(made, taker, monkeypatch)
             assert expected in error and path in error and "\n" not in error, writer
 
 
-@pytest.mark.parametrize("kind", kinds._CLASSES)
+@pytest.mark.parametrize("kind", kinds.CLASSES)
 def test_every_kind_of_the_table_can_be_opened(kind, made):
     assert callable(kinds.class_of(kind).open)
     of_kind = [path for writer, path in made.at.items()
@@ -219,7 +220,7 @@ def test_training_on_makes_a_folder_of_google_s_one_of_ours(made, tmp_path, epoc
     before = model_files.open_folder(google, "").checkpoint.global_step
     run_here(dict(made.flags, output_dir=google, num_train_epochs=epochs))
     assert (model_files.open_folder(google, "").checkpoint.global_step > before) == trains
-    assert model_folder.load(google)[0].kind.labels == ("0", "1")
+    assert model_folder.load(model_files.open_folder(google, ""))[0].kind.labels == ("0", "1")
 
 
 def test_another_number_of_labels_is_refused_and_nothing_is_written(made, tmp_path, capsys):

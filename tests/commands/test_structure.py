@@ -9,6 +9,8 @@ import sys
 import pytest
 
 from conftest import ROOT, on_tensorflow_2
+from encoder import task_json
+from runs import kinds
 from structure_helpers import MAY_IMPORT, ROOMS, ROOT_MODULES, imported_rooms, syntax_of
 
 
@@ -48,6 +50,27 @@ def test_modules_are_loaded_on_use_by_the_table_of_kinds_and_by_the_workers_of_r
     assert users_of("import_module") == {"runs/kinds.py", "engine/cli/on_ray.py"}
 
 
+def test_capabilities_are_named_by_the_table_of_kinds_and_by_themselves_alone():
+    """The names of the kinds are in encoder/task_json.py; of other modules, the strings mean something else."""
+    owners = {kind: path.split(".")[0] for kind, path in kinds.CLASSES.items()
+              if kind not in task_json.LABEL_TYPES}
+    constants = {name: value for name, value in vars(task_json).items() if value in list(owners)}
+    assert set(constants.values()) == set(owners)
+
+    def named(node):
+        value = getattr(node, "value", getattr(node, "s", None))  # .s: Python 3.7
+        if isinstance(node, ast.Attribute):
+            return constants.get(node.attr)
+        return value if isinstance(value, str) and value in owners else None
+
+    naming = {(name, named(node)) for name in python_files() if room_of(name) in ROOMS
+              for node in ast.walk(syntax_of(name)) if named(node) and room_of(name) != owners[named(node)]}
+    assert {(name, kind) for name, kind in naming
+            if name not in ("encoder/task_json.py", "runs/kinds.py")} == {
+                ("runs/columns.py", "tags"), ("runs/squad_files.py", "answers"),
+                ("serving/formats.py", "similarity")}  # a column, and entries of JSON
+
+
 def test_what_others_may_have_written_is_opened_where_it_is_looked_at_first():
     """A pipe would wait for ever, a device may be endless. The others open files of this repository,
     parts of files that are open, what has been looked at (stores, unfinished outputs),
@@ -60,7 +83,7 @@ def test_what_others_may_have_written_is_opened_where_it_is_looked_at_first():
     assert {name for name in python_files() if room_of(name) in ROOMS for node in ast.walk(syntax_of(name))
             if isinstance(node, ast.Call) and reads(node)} == {
                 "engine/disk/files.py", "engine/cli/foreign_flags.py", "serving/app.py",
-                "engine/data/parts.py", "engine/data/store_files.py", "modeling.py", "tokenization.py",
+                "engine/data/parts.py", "engine/data/store.py", "modeling.py", "tokenization.py",
                 "engine/disk/resumable_file.py"}
 
 

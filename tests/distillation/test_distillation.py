@@ -13,14 +13,13 @@ from commands import ends_with_error, results_in, run_here
 from conftest import (checkpoint_values, cpu_devices, on_tensorflow_1, on_tensorflow_2, sentences,
                       write_cola)
 from distillation import losses, model, run, student, teacher, training
-from encoder import convert
+from encoder import convert, label_types
 from encoder.pretraining_tfrecords import Sizes, open_store
 from engine.checkpoints import checkpoints
 from engine.model import INFERENCE, Mode
 from golden import losses_of
 from pretraining_files import LENGTH, features_of, write_frozen
 from encoder import classifier
-from runs import label_types
 from runs import predict
 from tasks.data import load_texts
 from tasks.table import TASKS

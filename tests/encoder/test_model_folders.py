@@ -189,13 +189,13 @@ def test_a_description_that_is_not_the_model_s_is_one_line(changes, said, tuned)
     path = tuned / "task.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
     with pytest.raises(UserError, match=said):
-        model_folder.load(str(tuned))
+        model_folder.load(model_files.open_folder(str(tuned), "--output_dir"))
 
 
 def test_labels_may_be_given_better_names(tuned):
     path = tuned / "task.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "labels": ["bad", "good"]}))
-    assert model_folder.load(str(tuned))[0].kind.labels == ("bad", "good")
+    assert model_folder.load(model_files.open_folder(str(tuned), "--output_dir"))[0].kind.labels == ("bad", "good")
 
 
 def test_the_longest_input_is_that_of_the_classifier_that_is_used(tuned, released):

@@ -169,7 +169,7 @@ def test_a_hello_for_a_connected_worker_is_refused():
 def test_random_messages_neither_end_nor_join_a_chief_that_waits(cluster):
     chief, generator = Meeting(cluster), random.Random(1)
     seen = [json.loads(hello_of(cluster, 1).decode()), {}, {"refused": "so"}, {"key": "a", "value": []},
-            json.loads(messages.encode(messages.last_words(1, 3, "so")).decode())]
+            {"worker": 1, "status": 3, "why": "so"}]
     values = (None, True, -1, 1e308, 10**30, "", "\x1b[2J", "\ud800", [], {}, float("nan"), "0" * 64)
     for _ in range(200):
         message = dict(generator.choice(seen))
@@ -216,8 +216,8 @@ def test_a_worker_listens_at_its_own_address_alone(address, hosts):
 def test_control_characters_are_escaped_and_no_others():
     said = "文　字 👩‍🎓 \x1b[2J\u202e\ud800\n"
     shown = "文　字 👩‍🎓 \\x1b[2J\\u202e\\ud800\\n"
-    assert messages.last_words(0, 2, said)["why"] == log.visible(said) == shown
-    line = messages.encode(messages.last_words(0, 2, said))
+    assert messages.cut(said) == log.visible(said) == shown
+    line = messages.encode({"worker": 0, "status": 2, "why": shown})
     assert messages.decode(line, messages.LAST_WORDS)["why"] == shown
     with pytest.raises(ValueError):
         messages.decode(messages.encode({"worker": 0, "status": 2, "why": said}), messages.LAST_WORDS)

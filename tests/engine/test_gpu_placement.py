@@ -14,7 +14,7 @@ from benchmarks.step_graph import needed
 from conftest import on_tensorflow_2
 from distillation import model as distillation_model
 from distillation.teacher import Teacher
-from encoder import classifier
+from encoder import classifier, label_types
 from engine.checkpoints import checkpoints
 from engine.data.batches import Source
 from engine.devices import runtime
@@ -29,7 +29,6 @@ from similarity.model import Objective
 from tagging import model as tagging_model, schemes
 from tagging.data import TagSet
 from tagging.model import Tagger
-from runs import label_types
 from trainings import settings
 
 import tensorflow.compat.v1 as tf
@@ -80,7 +79,7 @@ FORWARDS = {
     "a teacher's states": (lambda: distillation_model.intermediate(
         CONFIG, Teacher(CONFIG, start(), None), attention=True), {}),
     "a teacher's outputs": (lambda: distillation_model.prediction(
-        classifier.forward_of(CONFIG, 2), label_types.SingleLabel, temperature=1.0,
+        classifier.forward_of(CONFIG, 2), label_types.SingleLabel("ab"), temperature=1.0,
         label_weight=0.5), {**CLASS, "teacher_logits": ((2,), np.float32)}),
     "a teacher's vectors": (lambda: distillation_model.similarity(
         similarity_model.forward_of(CONFIG, "mean")), {"teacher_vectors": ((16,), np.float32)}),

@@ -14,7 +14,7 @@ import pytest
 
 from augmentation import word_vectors
 from commands import arguments, ends_with_error, run_here, start_command
-from encoder import huggingface, label_config, vocabulary
+from encoder import huggingface, task_json, vocabulary
 from encoder.model_files import load_config
 from engine import log
 from engine.checkpoints import checkpoints
@@ -171,7 +171,7 @@ READERS = {
     "vocab.txt": [lambda path: vocabulary.load_tokenizer(path, True),
                   lambda path: vocabulary.read_tokens(path, 10), vocabulary.content_hash],
     "bert_config.json": [load_config],
-    "task.json": [lambda path: label_config.read(os.path.dirname(path))],
+    "task.json": [lambda path: task_json.read(os.path.dirname(path))],
     "run.json": [lambda path: run_record.load(os.path.dirname(path))],
     "evaluations.json": [lambda path: checkpoints.read_evaluations(os.path.dirname(path))],
     "model.safetensors": [lambda path: huggingface.open_weights(os.path.dirname(path))],
@@ -196,7 +196,7 @@ def test_what_only_saves_time_is_made_anew(kind, tmp_path, alarm):
     (tmp_path / "train.tsv").write_text("text")
     memory = tmp_path / "hashes.json"
     PLACE[kind](str(memory))
-    digest = provenance.content_hash(str(tmp_path / "train.tsv"), str(memory))
+    digest = provenance.content_hash(str(tmp_path / "train.tsv"), str(tmp_path))
     assert digest == files.hash_of(b"text") and digest in memory.read_text()
     columns = {"ids": Column("uint16", ragged=False)}
 

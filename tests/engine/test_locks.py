@@ -9,25 +9,25 @@ import sys
 import pytest
 
 from conftest import ROOT
-from engine.disk import locks
+from engine.disk import scratch
 from engine.errors import UserError
 
 HOLD = """
 import sys, time
-from engine.disk import locks
-with locks.exclusive(sys.argv[1], "answers.tsv"):
+from engine.disk import scratch
+with scratch.exclusive(sys.argv[1], "answers.tsv"):
     print("holds", flush=True)
     time.sleep(600)
 """
 # Adds 1 to a file that is read and written again, with time for others to do so in between.
 ADD = """
 import sys, time
-from engine.disk import locks
+from engine.disk import scratch
 from engine.errors import UserError
 added = 0
 while added < 20:
     try:
-        with locks.exclusive(sys.argv[1] + ".lock", sys.argv[1]):
+        with scratch.exclusive(sys.argv[1] + ".lock", sys.argv[1]):
             with open(sys.argv[1]) as file:
                 number = int(file.read())
             time.sleep(0.001)
@@ -46,12 +46,12 @@ def test_the_second_process_is_refused_until_the_first_dies(tmp_path):
     assert holder.stdout.readline() == "holds\n"
     with pytest.raises(UserError, match=f"^answers.tsv is being written by process {holder.pid} on .*"
                                         ": wait for its end, or name another output$"):
-        with locks.exclusive(path, "answers.tsv"):
+        with scratch.exclusive(path, "answers.tsv"):
             pass
     holder.kill()
     holder.communicate()
     assert os.path.exists(path)
-    with locks.exclusive(path, "answers.tsv"):
+    with scratch.exclusive(path, "answers.tsv"):
         assert re.match(f"process {os.getpid()} on ", (tmp_path / "answers.tsv.lock").read_text())
     assert not os.path.exists(path)
 
@@ -69,8 +69,8 @@ def test_a_disk_without_locks_is_written_without(tmp_path, monkeypatch):
     def refuse(descriptor, operation):
         raise OSError(38, os.strerror(38))  # ENOSYS
 
-    monkeypatch.setattr(locks.fcntl, "flock", refuse)
+    monkeypatch.setattr(scratch.fcntl, "flock", refuse)
     with contextlib.ExitStack() as both:
         for _ in range(2):
-            both.enter_context(locks.exclusive(str(tmp_path / "lock"), "answers.tsv"))
+            both.enter_context(scratch.exclusive(str(tmp_path / "lock"), "answers.tsv"))
     assert not os.listdir(str(tmp_path))

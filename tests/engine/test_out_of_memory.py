@@ -9,7 +9,7 @@ from commands import arguments, run_command
 from conftest import cpu_devices, on_tensorflow_1, write_cola
 from engine.checkpoints import checkpoints
 from engine.data.batches import Source
-from engine.devices import memory
+from engine.devices.devices import out_of_memory_explained
 from engine.errors import UserError
 from engine.inference import Predictor
 from engine.model import Outputs
@@ -106,5 +106,5 @@ def test_a_full_disk_which_tensorflow_reports_alike_keeps_its_traceback():
     with tf.Graph().as_default(), tf.Session() as session:
         writing = tf.io.write_file("/dev/full", "what has no place")
         with pytest.raises(tf.errors.ResourceExhaustedError, match="No space left"):
-            with memory.explained(lambda: "in a step"):
+            with out_of_memory_explained(lambda: "in a step"):
                 session.run(writing)

@@ -9,7 +9,7 @@ import run_classifier
 from commands import ends_with_error, run_here
 from conftest import ROOT, write_cola
 from engine.cli import command
-from engine.devices.precision import chosen_precision
+from engine.devices.devices import chosen_precision
 from engine.errors import UserError
 from engine.settings import from_flags, setting
 from engine.training import run_record, settings as run_settings

@@ -7,13 +7,15 @@ import re
 import numpy as np
 import pytest
 
+import gradient_exchange
+import graph_functions
 import modeling
 import processes
 from bert_reference import assert_close, evaluate, random_features, tiny_config
 from commands import arguments
 from conftest import (
-    assert_same_training, checkpoint_values, cpu_devices, on_tensorflow_1, on_tensorflow_2, write_cola,
-    write_tiny_model)
+    assert_same_training, checkpoint_values, cpu_devices, on_tensorflow_1, on_tensorflow_2,
+    plain_session, write_cola, write_tiny_model)
 from engine.data import batches
 from engine.data.plan import TrainingPlan
 from engine.devices import runtime
@@ -87,9 +89,11 @@ def test_two_replicas_with_dropout_and_accumulation_end_with_the_same_values(
     initial = checkpoint_values(tiny_model.init_checkpoint)["bert/pooler/dense/kernel"]
     assert np.abs(compiled.values["bert/pooler/dense/kernel"] - initial).max() > 1e-4
     assert "of 24 tokens" in compiled.log
-    assert len(compiled.programs()) == 2 * len(PROGRAMS)
+    # The sums of a layer's gradients, and of the others.
+    expected = sorted(2 * [*PROGRAMS, "add", "add"])
+    assert len(compiled.programs()) == len(expected)
     if not runtime.IS_TENSORFLOW_1:
-        assert sorted(compiled.programs()) == sorted(2 * PROGRAMS)
+        assert sorted(compiled.programs()) == expected
 
 
 @on_tensorflow_1
@@ -119,6 +123,21 @@ def test_compiled_layers_have_the_outputs_and_gradients_of_the_others(dtype, rec
 
     # XLA rounds to 16 bits at fewer places.
     assert_close(run(True), run(False), tolerance=ROUNDING[dtype])
+
+
+def test_gradients_of_cast_weights_are_added_to_float32_from_their_16_bits():
+    random = np.random.RandomState(3)
+    weights, totals = (random.randn(4, 5).astype(np.float32) for _ in range(2))
+    variable = tf.constant(weights)
+    cast, same = graph_functions.cast_together([variable, tf.ones([3], tf.float16)], tf.float16)
+    gradient, = tf.gradients(cast * cast, [variable])
+    narrow = gradient_exchange.before_widening(gradient)
+    with plain_session() as session:
+        added, (cast, same) = session.run([
+            graph_functions.add_together([tf.constant(totals)], [narrow])[0], (cast, same)])
+    np.testing.assert_array_equal(cast, weights.astype(np.float16))
+    np.testing.assert_array_equal(same, np.ones(3, np.float16))
+    np.testing.assert_array_equal(added, totals + (2 * cast).astype(np.float32))
 
 
 def source_of(lengths):

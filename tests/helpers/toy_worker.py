@@ -60,16 +60,16 @@ def hang_once(us, directory):
 
 def build(us, report, disks):
     """Notes who has built what all read, on the disk of each."""
-    from engine.workers import build_once
+    from engine.workers import worker_dirs
     directory = disks[us.cluster.index]
     path = os.path.join(directory, "built")
-    build_once.find_builder(directory, us)
+    worker_dirs.find_builder(directory, us)
 
     def make():
         if not os.path.exists(path):
             files.write_text(path, f"worker {us.cluster.index}")
 
-    build_once.build_once(path, {}, make)
+    worker_dirs.build_once(path, {}, make)
     with open(path) as built:
         files.write_text(os.path.join(report, f"read_by_{us.cluster.index}"), built.read())
 

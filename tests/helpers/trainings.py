@@ -13,7 +13,7 @@ from engine.model import Mode, Training
 from engine.training import checkpoint_hook, loop
 from engine.training.settings import (
     EvaluationSettings, RunSettings, StepSchedule, TrainingSettings)
-from engine.training.training_progress import TrainingProgress
+from engine.training.step_hook import TrainingProgress
 from tasks.data import load_texts
 from tasks.table import TASKS
 

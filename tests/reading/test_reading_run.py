@@ -127,7 +127,7 @@ def test_all_questions_are_answered_and_scored(trained, files):
     rows = {row[0]: float(row[3]) for row in page.rows[1:]}
     assert rows["has an answer"] == pytest.approx(results["HasAns_f1"], abs=1e-4)
     assert "up to 64 tokens" in rows and "Wrong answers" in page.text
-    assert {"class": "is-right"} in page.all("mark")
+    assert {"class": "right"} in page.all("mark")
 
 
 def test_a_later_command_has_the_windows_and_answers_of_the_training(

@@ -231,10 +231,10 @@ def test_the_report_shows_the_ranks_and_the_worst_misses_first(two_layers, score
     slots = data.load_slots(path, two_layers.encoding(LONGEST), str(tmp_path),
                             dynamic_padding=True)
     scores = np.array([3, 1, -1, 0, -2, 0.5, 2, 0.5])
-    shown = evaluation.page(Measured({}, shown=evaluation.Shown(slots, scores)))
-    assert [row[:2] for row in shown["scores"].rows] == [
+    ranks, misses = evaluation.page(Measured({}, shown=evaluation.Shown(slots, scores)))
+    assert [row[:2] for row in ranks.content] == [
         ("1", 1), ("2 – 5", 2), ("6 – 10", 0), ("more than 10", 0)]
-    assert shown["marked"].examples == [
+    assert misses.content == [
         {"Text": [Part("the "), Part("cat", "0.50"), Part(" sees .")],
          "Ahead": [Part("dog", "2.00", False), Part(" "), Part("bird", "0.50", False), Part(" ")]},
         {"Text": [Part(""), Part("river", "-1.00"), Part(" and a cat")],

@@ -9,7 +9,8 @@ from encoder import classifier
 from engine.checkpoints import checkpoints
 from engine.cli import device_flags
 from engine.data.batches import Source
-from engine.devices import precision, runtime
+from engine.devices import runtime
+from engine.devices.devices import check_precision
 from engine.errors import UserError
 from engine.inference import Predictor
 from engine.model import Outputs
@@ -37,18 +38,18 @@ def test_tensorflow_1_refuses_it_in_one_line_and_leaves_nothing(tiny_model, tmp_
 
 
 def test_float16_on_the_cpu_is_warned_of(capsys):
-    precision.check("bfloat16" if runtime.HAS_BFLOAT16 else "tf32", cpu_devices(1))
+    check_precision("bfloat16" if runtime.HAS_BFLOAT16 else "tf32", cpu_devices(1))
     assert not capsys.readouterr().err
-    precision.check("float16", cpu_devices(1))
+    check_precision("float16", cpu_devices(1))
     assert "a hundred times slower than float32 on the CPU" in capsys.readouterr().err
 
 
 def test_tensorflows_own_mixed_precision_is_refused_with_the_flag_that_chooses(monkeypatch):
     monkeypatch.setenv("TF_ENABLE_AUTO_MIXED_PRECISION", "0")
-    precision.check("tf32", cpu_devices(1))
+    check_precision("tf32", cpu_devices(1))
     monkeypatch.setenv("TF_ENABLE_AUTO_MIXED_PRECISION", "1")
     with pytest.raises(UserError, match="^TF_ENABLE_AUTO_MIXED_PRECISION .*choose with --precision$"):
-        precision.check("tf32", cpu_devices(1))
+        check_precision("tf32", cpu_devices(1))
 
 
 def test_commands_that_only_infer_take_the_precision_of_the_flag():

@@ -39,7 +39,7 @@ def test_it_measures_writes_and_reports(trained):
 
 
 def test_its_export_and_the_command_that_reads_texts_count_alike(trained, monkeypatch):
-    monkeypatch.setitem(kinds._CLASSES, "counts", "counting.capability.WordCounter")  # its row of the table
+    monkeypatch.setitem(kinds.CLASSES, "counts", "counting.capability.WordCounter")  # its row of the table
     for folder in (trained / "out", trained / "out" / "export"):
         run_here({"output_dir": folder, "input_file": trained / "test.txt", "num_cpu_replicas": 1,
                   "output_file": trained / "read.tsv"}, predict)

@@ -46,31 +46,31 @@ def batcher_of(sessions, count=1, max_batch_tokens=64, max_queued_tokens=10000):
     return Batcher([sessions.run] * count, max_batch_tokens, max_queued_tokens)
 
 
-def submit(some, *rows, seconds=SOON):
-    return some.submit(source_of(*rows), Deadline(seconds))
+def submit(batcher, *rows):
+    return batcher.submit(source_of(*rows))
 
 
 def sums(future):
     return Deadline(SOON).wait(future)["sum"].tolist()
 
 
-def busy(some, sessions):
+def busy(batcher, sessions):
     """Occupies the only session until `sessions.go` is set."""
     sessions.go.clear()
-    future = submit(some, [1])
+    future = submit(batcher, [1])
     assert sessions.arrived.acquire(timeout=SOON)
     return future
 
 
 def test_each_request_gets_its_own_records_in_order_whatever_shares_a_batch():
     sessions, random = Sessions(), np.random.RandomState(0)
-    some = batcher_of(sessions, count=3)
+    batcher = batcher_of(sessions, count=3)
     requests = [[random.randint(1, 9, random.randint(1, 60)).tolist()
                  for _ in range(random.randint(1, 20))] for _ in range(60)]
     answers = [None] * len(requests)
 
     def ask(number):
-        answers[number] = sums(submit(some, *requests[number]))
+        answers[number] = sums(submit(batcher, *requests[number]))
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(len(requests))]
     for thread in threads:
@@ -79,105 +79,103 @@ def test_each_request_gets_its_own_records_in_order_whatever_shares_a_batch():
         thread.join(SOON)
     assert answers == [[sum(row) for row in rows] for rows in requests]
     assert all(size * length <= 64 or size == 1 for size, length in sessions.shapes)
-    some.close()
-    assert some.queued_tokens == 0
+    batcher.close()
+    assert batcher.queued_tokens == 0
 
 
 def test_rows_of_several_lengths_are_padded_with_zeros_to_the_longest():
-    some = batcher_of(Sessions())
-    found = Deadline(SOON).wait(submit(some, [1] * 3, [2] * 20))
-    assert found["ids"].tolist() == [[1] * 3 + [0] * 21, [2] * 20 + [0] * 4]
-    some.close()
+    batcher = batcher_of(Sessions())
+    predictions = Deadline(SOON).wait(submit(batcher, [1] * 3, [2] * 20))
+    assert predictions["ids"].tolist() == [[1] * 3 + [0] * 21, [2] * 20 + [0] * 4]
+    batcher.close()
 
 
 def test_what_waits_shares_a_batch_with_records_of_similar_length_within_its_tokens():
     sessions = Sessions()
-    some = batcher_of(sessions)
-    first = busy(some, sessions)
-    waiting = [submit(some, [1] * length) for length in (7, 30, 8, 5, 25, 6, 8, 8, 8, 8, 8)]
+    batcher = batcher_of(sessions)
+    first = busy(batcher, sessions)
+    waiting = [submit(batcher, [1] * length) for length in (7, 30, 8, 5, 25, 6, 8, 8, 8, 8, 8)]
     sessions.go.set()
     for future in [first, *waiting]:
         sums(future)
     # The oldest is the one of 7 tokens: eight of its length are 64 tokens. Then comes 30 with 25.
     assert sessions.shapes == [(1, 8), (8, 8), (2, 32), (1, 8)]
-    some.close()
+    batcher.close()
 
 
 def test_a_bad_request_fails_alone():
     sessions = Sessions()
-    some = batcher_of(sessions)
-    first = busy(some, sessions)
-    good, bad, other = submit(some, [1, 2]), submit(some, [3], [BAD]), submit(some, [4], [5] * 40)
+    batcher = batcher_of(sessions)
+    first = busy(batcher, sessions)
+    good, bad, other = submit(batcher, [1, 2]), submit(batcher, [3], [BAD]), submit(batcher, [4], [5] * 40)
     sessions.go.set()
     assert (sums(first), sums(good), sums(other)) == ([1], [3], [4, 200])
     with pytest.raises(ValueError, match="a bad token"):
         sums(bad)
-    some.close()
+    batcher.close()
 
 
 def test_late_and_cancelled_requests_are_not_computed():
     sessions = Sessions()
-    some = batcher_of(sessions)
-    first = busy(some, sessions)
-    late, cancelled, good = submit(some, [1], seconds=0), submit(some, [2]), submit(some, [3])
+    batcher = batcher_of(sessions)
+    first = busy(batcher, sessions)
+    cancelled, good = submit(batcher, [2]), submit(batcher, [3])
     assert cancelled.cancel()
     with pytest.raises(Late):
-        Deadline(0).wait(submit(some, [4]))
+        Deadline(0).wait(submit(batcher, [4]))
     sessions.go.set()
     assert (sums(first), sums(good)) == ([1], [3])
-    with pytest.raises(Late):
-        sums(late)
-    assert sessions.shapes == [(1, 8), (1, 8)] and some.queued_tokens == 0
-    some.close()
+    assert sessions.shapes == [(1, 8), (1, 8)] and batcher.queued_tokens == 0
+    batcher.close()
 
 
 def test_a_request_that_nobody_waits_for_any_more_is_not_computed():
     sessions = Sessions()
-    some = batcher_of(sessions)
-    first = busy(some, sessions)
+    batcher = batcher_of(sessions)
+    first = busy(batcher, sessions)
     deadline = Deadline(SOON)
     with futures.ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(deadline.wait, some.submit(source_of([4]), deadline))
+        waiting = pool.submit(deadline.wait, submit(batcher, [4]))
         deadline.end()
         with pytest.raises(Late):
             waiting.result(SOON)
-    assert some.queued_tokens == 0
+    assert batcher.queued_tokens == 0
     with pytest.raises(Late):
-        deadline.wait(some.submit(source_of([5]), deadline))
+        deadline.wait(submit(batcher, [5]))
     sessions.go.set()
     assert sums(first) == [1]
-    some.close()
+    batcher.close()
     assert sessions.shapes == [(1, 8)]
 
 
 def test_a_full_queue_refuses_until_there_is_room():
     sessions = Sessions()
-    some = batcher_of(sessions, max_queued_tokens=100)
-    first = busy(some, sessions)
-    large = submit(some, *[[1] * 8] * 20)  # more than the queue holds, and nothing else waits
+    batcher = batcher_of(sessions, max_queued_tokens=100)
+    first = busy(batcher, sessions)
+    large = submit(batcher, *[[1] * 8] * 20)  # more than the queue holds, and nothing else waits
     with pytest.raises(Overloaded):
-        submit(some, [1])
-    assert large.cancel() and some.queued_tokens == 0
-    small = [submit(some, [1] * 8) for _ in range(12)]
+        submit(batcher, [1])
+    assert large.cancel() and batcher.queued_tokens == 0
+    small = [submit(batcher, [1] * 8) for _ in range(12)]
     with pytest.raises(Overloaded):
-        submit(some, [1])
+        submit(batcher, [1])
     sessions.go.set()
     for future in [first, *small]:
         sums(future)
-    assert some.queued_tokens == 0
-    some.close()
+    assert batcher.queued_tokens == 0
+    batcher.close()
 
 
 def test_closing_answers_what_waits_and_refuses_the_rest():
     sessions = Sessions()
-    some = batcher_of(sessions)
-    first = busy(some, sessions)
-    waiting = [submit(some, [number] * 9) for number in range(1, 30)]
-    closing = threading.Thread(target=some.close)
+    batcher = batcher_of(sessions)
+    first = busy(batcher, sessions)
+    waiting = [submit(batcher, [number] * 9) for number in range(1, 30)]
+    closing = threading.Thread(target=batcher.close)
     closing.start()
     while True:
         try:
-            waiting.append(submit(some, [1] * 9))
+            waiting.append(submit(batcher, [1] * 9))
         except Closing:
             break
     sessions.go.set()

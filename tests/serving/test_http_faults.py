@@ -50,18 +50,18 @@ HANDMADE = [
     b'{"inputs": ["a", null]}', b'{"inputs": "a", "truncate": 1}',
     b'{"inputs": "a", "truncate": "true"}', b'{"inputs": "a", "truncate": []}',
     b'{"inputs": "a", "raw_scores": true}', b'{"inputs": "a", "prompt_name": "query"}',
-    b'{"inputs": "a", "truncation_direction": "left"}', b'{"inputs": "a", "x": NaN}',
-    b'{"inputs": "a", "x": -Infinity}', b'{"inputs": "\xff"}', b'\xff\xfe{\x00}\x00',
+    b'{"inputs": "a", "truncation_direction": "left"}', b'{"inputs": "a", "truncate": NaN}',
+    b'{"inputs": "\xff"}', b'\xff\xfe{\x00}\x00', b'{"inputs": "\\ud800"}',
     b'\xef\xbb\xbf{"inputs": "a"}', b'{"inputs": "\\ud8"}', b'{"inputs": "\n"}',
+    b'{"inputs": "a", "n": %s}' % (b"9" * 5000),
     b'{"\\ud800": "a"}', b'{"inputs": ' + NESTED.encode() + b"}", NESTED.encode(),
     b'{"inputs": ' + b"9" * 15000 + b"}", b'{"input": "a"}', b'{"Inputs": "a"}',
     b'<inputs>a</inputs>', b"inputs=a", b'{"inputs": {"inputs": "a"}}',
     b'{"inputs": "a"}{"inputs": "a"}', b'{"__class__": "x", "inputs": {"__init__": 1}}']
 # These are read, if strangely.
-ODD = [b'{"inputs": ""}', b'{"inputs": "\\u0000"}', b'{"inputs": "\\ud800"}', b'{"inputs": [""]}',
+ODD = [b'{"inputs": ""}', b'{"inputs": "\\u0000"}', b'{"inputs": [""]}', b'{"inputs": "a", "x": NaN}',
        b'{"inputs": "%s%n{0}{inputs.__class__}"}', b'{"inputs": "../../etc/passwd"}',
        b'{"inputs": "a", "x": 1e999}', b'{"inputs": "a", "inputs": "b"}',
-       b'{"inputs": "a", "n": %s}' % (b"9" * 5000),
        '{"inputs": "\u202eabc 中文 \U0001f600"}'.encode()]
 
 

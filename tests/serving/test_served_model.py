@@ -125,7 +125,7 @@ def test_onnxruntime_computes_by_default_in_float32_from_a_file_that_the_first_s
 def test_there_is_a_toy_of_every_kind(toys):
     assert set(toys) == set(KINDS)
     found = {kinds.open_reader(folder)[0].description()["kind"] for folder in toys.values()}
-    assert found == set(kinds._CLASSES)
+    assert found == set(kinds.CLASSES)
 
 
 @on_tensorflow_2

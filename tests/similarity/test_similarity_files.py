@@ -109,13 +109,13 @@ def test_of_scores_the_upper_half_are_pairs(tmp_path, capsys):
 @pytest.mark.parametrize("name, content, given, parts", [
     ("train.tsv", lines(PAIR, ["a cat", " "]), {}, ("train.tsv, line 2", "a text is empty")),
     ("train.txt", lines(["a cat"], [""]), {}, ("train.txt, line 2", "a text is empty")),
-    *(("train.tsv", lines(*header, *[[*PAIR, 0.5]] * 12, [*PAIR, odd]), {},
-       (f"line {13 + len(header)}: the score is '{odd}'", "a number such as 1234.5"))
-      for odd in ("nan", "NA", "1,5", "high") for header in ([], [["text_a", "text_b", "score"]])),
-    ("train.tsv", lines(*[[*PAIR, f"0,{n}"] for n in range(9)]), {}, ("line 1: the score is '0,0'",)),
+    *(("train.tsv", lines(["text_a", "text_b", "score"], *[[*PAIR, 0.5]] * 12, [*PAIR, odd]), {},
+       (f"line 14: the label is '{odd}'", "a finite number", "1234.5"))
+      for odd in ("nan", "NA", "1,5", "high")),
+    ("train.tsv", lines(*[[*PAIR, f"0,{n}"] for n in range(9)]), {}, ("line 1: the label is '0,0'",)),
     ("train.tsv", lines(*[[*PAIR, "neutral"]] * 12, [*PAIR, "NA"]), {}, ("line 13: the label is 'NA'",)),
     ("train.tsv", lines(PAIR, TRIPLE), {}, ("line 2: 3 columns", "2")),
-    ("train.tsv", lines(*[[*PAIR, 1]] * 1000, [*PAIR, "much"]), {}, ("line 1001", "'much'", "a number")),
+    ("train.tsv", lines(*[[*PAIR, 1]] * 1000, [*PAIR, "much"]), {}, ("line 1001", "'much'", "number")),
     ("train.tsv", lines(*[[*PAIR, "neutral"]] * 1000, [*PAIR, "no"]), {},
      ("line 1001", "'no'", "entailment")),
     ("train.tsv", lines([*TRIPLE, 1], [*TRIPLE, 0]), {}, ("column 4", "3 texts", "--text_column")),
@@ -160,75 +160,66 @@ def test_flags_that_do_not_fit_are_one_line(content, flags, parts, tiny_model, t
             max_seq_length=16, num_cpu_replicas=1), **flags}, run)
 
 
+def features_of(texts, indices, **changes):
+    source = texts.training_source()._replace(**changes)
+    return source.fetch(np.array(indices), *source.lengths_of_batch(np.array(indices)))
+
+
 def test_a_batch_holds_the_texts_of_its_examples(tiny_model, tmp_path):
     rows, encoding = pairs(30), tiny_model.encoding(24)
     path = write(tmp_path / "train.tsv", rows)
     texts = data.load(files.open_file(str(path), Given(), labelled=True), encoding, "old: ",
                       str(tmp_path / "store"))
-    indices, source = np.array([4, 0, 7]), texts.training_source()
-    batch = source.fetch(indices, *source.lengths_of_batch(indices))
-    tokenizer = encoding.tokenizer
+    batch, tokenizer = features_of(texts, [4, 0, 7]), encoding.tokenizer
 
-    def words(ids, mask):
+    def words(name, *place):
+        ids, mask = (batch[f"{name}_{part}"][place] for part in ("ids", "mask"))
         assert not ids[mask == 0].any()
         return tokenizer.convert_ids_to_tokens(ids[mask == 1].tolist())[1:-1]
-    for place, index in enumerate(indices):
+    for place, index in enumerate([4, 0, 7]):
         anchor, *others = rows[index]
-        assert words(batch["anchor_ids"][place], batch["anchor_mask"][place]) == (
-            tokenizer.tokenize("old: " + anchor)[:22])
+        assert words("anchor", place) == tokenizer.tokenize("old: " + anchor)[:22]
         for number, text in enumerate(others):
-            assert words(batch["candidate_ids"][place, number],
-                         batch["candidate_mask"][place, number]) == tokenizer.tokenize(text)[:22]
+            assert words("candidate", place, number) == tokenizer.tokenize(text)[:22]
     assert batch["anchor_ids"].shape[1] % 8 == 0 and batch["candidate_ids"].shape[2] % 8 == 0
-    assert source.lengths[7] == max(
-        min(24, 2 + len(tokenizer.tokenize(text))) for text in ("old: " + rows[7][0], *rows[7][1:]))
 
 
 def test_anchors_and_candidates_have_the_lengths_of_a_compiled_batch(tiny_model):
     texts = data.encode([Example(row) for row in pairs(40)], tiny_model.encoding(40), "")
-    plain, source = texts.training_source(), texts.training_source()
-    source = source._replace(buckets=np.array([16, 40]))
-    found = set()
+    widths = set()
     for first in range(0, 40, 4):
-        indices = np.arange(first, first + 4)
-        batch = source.fetch(indices, *source.lengths_of_batch(indices))
-        expected = plain.fetch(indices, *plain.lengths_of_batch(indices))
+        indices = range(first, first + 4)
+        batch, plain = features_of(texts, indices, buckets=np.array([16, 40])), features_of(
+            texts, indices)
         for name in ("anchor_ids", "candidate_ids"):
-            found.add(batch[name].shape[-1])
-            width = expected[name].shape[-1]
-            np.testing.assert_array_equal(batch[name][..., :width], expected[name])
+            widths.add(batch[name].shape[-1])
+            width = plain[name].shape[-1]
+            np.testing.assert_array_equal(batch[name][..., :width], plain[name])
             assert not batch[name][..., width:].any()
-    assert found <= set(source.buckets.tolist()) and len(found) > 1
+    assert widths == {16, 40}
 
 
-def test_equal_texts_have_equal_keys_that_float32_holds(tiny_model, tmp_path):
+def test_equal_texts_have_equal_keys_that_float32_holds(tiny_model):
     rows = pairs(60)
     texts = data.encode([Example(row) for row in rows], tiny_model.encoding(24), "")
-    keys = texts.training_source().fetch(np.arange(60), 24, 24)["keys"].reshape(-1, 2)
+    keys = features_of(texts, range(60))["keys"].reshape(-1, 2)
     whole = keys[:, 0].astype(np.int64) * 2**24 + keys[:, 1].astype(np.int64)
     flat = [text for row in rows for text in row]
-    assert len(set(whole.tolist())) == len(set(flat)) == len(texts)
-    for some, other in ((1, 31), (4, 61)):
-        assert (whole[some] == whole[other]) == (flat[some] == flat[other])
-    np.testing.assert_array_equal(whole, texts.records.scalars("key").astype(np.int64))
+    assert len(set(zip(flat, whole.tolist()))) == len(set(flat)) == len(texts) < len(flat)
+    np.testing.assert_array_equal(whole, texts.keys.ravel().astype(np.int64))
     # Equal anchors and positives are what shall not share a step; hard negatives may.
-    spread = texts.training_source(spread=True)
-    np.testing.assert_array_equal(spread.keys, texts.records.scalars("key").reshape(60, 3)[:, :2])
+    np.testing.assert_array_equal(texts.training_source(spread=True).keys, texts.keys[:, :2])
     assert texts.training_source().keys is None
-    # FLOP/s count all texts.
-    assert spread.encoded.shape == (60, 3)
-    np.testing.assert_array_equal(spread.encoded.max(axis=1), spread.lengths)
     # What is predicted of the distinct texts finds its way back to all.
-    fetched = texts.source().fetch(texts.numbers[:, 1], 24)["input_ids"]
     of_positives = texts.training_source().fetch(np.arange(60), 24, 24)["candidate_ids"][:, 0]
-    width = min(fetched.shape[1], of_positives.shape[1])
-    np.testing.assert_array_equal(fetched[:, :width], of_positives[:, :width])
+    np.testing.assert_array_equal(
+        texts.source().fetch(texts.numbers[:, 1], 24)["input_ids"], of_positives)
 
 
 def test_a_single_text_is_its_own_positive(tiny_model):
     texts = data.encode([Example((text,)) for text in ("a cat", "the old dog")],
                         tiny_model.encoding(24), "query: ")
-    batch = texts.training_source().fetch(np.arange(2), 24, 24)
+    batch = features_of(texts, [0, 1])
     np.testing.assert_array_equal(batch["anchor_ids"], batch["candidate_ids"][:, 0])
     assert batch["keys"].shape == (2, 2, 2)
     assert tiny_model.encoding(24).tokenizer.vocab["[UNK]"] not in batch["anchor_ids"]
@@ -238,6 +229,5 @@ def test_scores_reach_the_batch(tiny_model):
     rows = scored(9)
     texts = data.encode([Example((first, second), float(score)) for first, second, score in rows],
                         tiny_model.encoding(24), "")
-    np.testing.assert_allclose(texts.training_source().fetch(np.arange(9), 24, 24)["scores"],
-                               [float(row[2]) for row in rows], rtol=1e-6)
-    np.testing.assert_allclose(texts.scores, [float(row[2]) for row in rows], rtol=1e-6)
+    for scores in (texts.scores, features_of(texts, range(9))["scores"]):
+        np.testing.assert_allclose(scores, [float(row[2]) for row in rows], rtol=1e-6)

@@ -1,49 +1,45 @@
 """The report shows how similar positives and negatives are, recall, and the pairs farthest off."""
 
 import collections
+from typing import NamedTuple
+from unittest import mock
 
 import numpy as np
 import pytest
 
-from conftest import cpu_devices, sentences
-from engine.data.batches import Source
+from conftest import sentences
+from runs.report_page import number
 from similarity import data, evaluation, report
 from similarity.files import Given, open_file
+from similarity_files import write
+from similarity_reference import unit
 
 SIZE = 6
 
 
-class Job:
-    """All of a job that is asked for the measures of a set."""
-    devices = cpu_devices(1)
-
-    class settings:
-        output_dir = "nowhere"
-
-    class model:
-        class similarity:
-            matryoshka = ()
+class Mistake(NamedTuple):
+    """A pair on the page."""
+    text_a: str
+    text_b: str
+    label: str
+    predicted: str
 
 
 @pytest.fixture
 def shown(tiny_model, tmp_path):
     """Measures a file with random vectors: what is shown of it, and its texts with their vectors."""
     def measure(rows):
-        path = tmp_path / "dev.tsv"
-        path.write_text("".join("\t".join(row) + "\n" for row in rows))
-        texts = data.load(open_file(str(path), Given(), labelled=True), tiny_model.encoding(), "",
-                          str(tmp_path / "store"))
-        vectors = np.random.RandomState(0).normal(size=(len(texts), SIZE)).astype(np.float32)
-        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-
-        def predict(source: Source):
-            assert len(source.lengths) == len(vectors)
-            return {"vectors": vectors}
-
-        measured = evaluation.measure(Job, texts, predict)
+        texts = data.load(open_file(str(write(tmp_path / "dev.tsv", rows)), Given(), labelled=True),
+                          tiny_model.encoding(), "", str(tmp_path / "store"))
+        vectors = unit(np.random.RandomState(0).normal(size=(len(texts), SIZE))).astype(np.float32)
+        job = mock.Mock()
+        job.model.similarity.matryoshka = ()
+        measured = evaluation.measure(job, texts, lambda source: {"vectors": vectors})
         of_text = {text: vectors[number] for row, numbers in zip(rows, texts.numbers)
                    for text, number in zip(row, numbers)}
-        return measured, report.page(measured), of_text
+        plots, texts = report.page(measured)
+        mistakes = [Mistake(*(part.text for part, in example.values())) for example in texts.content]
+        return measured, plots.content, mistakes, of_text
     return measure
 
 
@@ -51,7 +47,7 @@ def test_of_pairs_the_nearest_negatives_and_the_farthest_positives_are_shown(sho
     anchors, documents = sentences(30, seed=1), sentences(12, seed=2)
     rows = [(anchor, documents[number % 12]) for number, anchor in enumerate(anchors)]
     rows.append((anchors[0], documents[5]))
-    measured, page, vector = shown(rows)
+    measured, (distribution, recall), mistakes, vector = shown(rows)
     known = collections.defaultdict(set)
     for anchor, document in rows:
         known[anchor].add(document)
@@ -66,11 +62,8 @@ def test_of_pairs_the_nearest_negatives_and_the_farthest_positives_are_shown(sho
     nearest = sorted(((score, (anchor, document)) for anchor, (score, document) in best.items()),
                      reverse=True)[:10]
     for label, expected in (("positive", farthest), ("negative", nearest)):
-        found = [mistake for mistake in page["mistakes"] if mistake.label == label]
-        assert [(one.text_a, one.text_b) for one in found] == [pair for _, pair in expected]
-        np.testing.assert_allclose([one.predicted for one in found],
-                                   [score for score, _ in expected], atol=1e-6)
-    distribution, recall = page["plots"].plots
+        assert [mistake for mistake in mistakes if mistake.label == label] == [
+            Mistake(*pair, label, number(score)) for score, pair in expected]
     for shares in distribution.lines.values():
         assert sum(shares) == pytest.approx(1)
     values, = recall.lines.values()
@@ -82,27 +75,22 @@ def test_of_pairs_the_nearest_negatives_and_the_farthest_positives_are_shown(sho
 def test_of_scores_the_pairs_that_contradict_them_most_are_shown(shown):
     rows = [(first, second, str(score)) for first, second, score in zip(
         sentences(30, seed=1), sentences(30, seed=2), np.arange(30) % 6)]
-    measured, page, vector = shown(rows)
+    measured, (_,), mistakes, vector = shown(rows)
     cosines = [vector[first] @ vector[second] for first, second, _ in rows]
     is_high = [float(score) > 2.5 for *_, score in rows]
     high, low = (sorted(cosine for cosine, other in zip(cosines, is_high) if other == wanted)
                  for wanted in (True, False))
     np.testing.assert_allclose(np.sort(measured.shown.similarities["high scores"]), high, atol=1e-6)
     np.testing.assert_allclose(np.sort(measured.shown.similarities["low scores"]), low, atol=1e-6)
-    found = {is_high: [one.predicted for one in page["mistakes"] if (one.label > 2.5) == is_high]
-             for is_high in (True, False)}
-    np.testing.assert_allclose(found[True], high[:10], atol=1e-6)
-    np.testing.assert_allclose(found[False], low[::-1][:10], atol=1e-6)
-    assert len(page["plots"].plots) == 1
-    for one in page["mistakes"]:
-        assert vector[one.text_a] @ vector[one.text_b] == pytest.approx(one.predicted, abs=1e-6)
-        assert (one.text_a, one.text_b, f"{one.label:.0f}") in rows
+    for is_high, farthest in ((True, high), (False, low[::-1])):
+        assert [mistake.predicted for mistake in mistakes if (float(mistake.label) > 2.5) == is_high] == [
+            number(similarity) for similarity in farthest[:10]]
+    for mistake in mistakes:
+        assert number(vector[mistake.text_a] @ vector[mistake.text_b]) == mistake.predicted
+        assert (mistake.text_a, mistake.text_b, f"{float(mistake.label):.0f}") in rows
 
 
 def test_a_set_in_which_everything_is_found_has_no_negatives(shown):
-    measured, page, _ = shown([("a cat", "a dog")])
-    assert measured.results["recall_at_1"] == 1
-    plot, = page["plots"].plots
-    assert list(plot.lines) == ["positives"]
-    mistake, = page["mistakes"]
-    assert (mistake.text_a, mistake.text_b, mistake.label) == ("a cat", "a dog", "positive")
+    measured, (plot,), (mistake,), _ = shown([("a cat", "a dog")])
+    assert measured.results["recall_at_1"] == 1 and list(plot.lines) == ["positives"]
+    assert mistake[:3] == ("a cat", "a dog", "positive")

@@ -76,8 +76,7 @@ def test_similarities_are_those_of_the_encoder_s_vectors(trained, vectors):
 def test_positives_are_looked_for_among_all_texts_of_the_dev_set(trained, vectors):
     rows = pairs(14, 1)
     anchors, documents = sorted({row[0] for row in rows}), sorted({row[1] for row in rows})
-    relevant = [np.array([documents.index(row[1]) for row in rows if row[0] == anchor])
-                for anchor in anchors]
+    relevant = np.array([(anchors.index(row[0]), documents.index(row[1])) for row in rows])
     assert len(documents) < len(anchors)
     results = results_in(trained)
     for size, suffix in ((16, ""), (8, "_of_8")):
@@ -107,22 +106,6 @@ def test_a_text_has_a_vector_and_a_pair_a_similarity(trained, vectors, folder, m
     assert header == "similarity"
     np.testing.assert_allclose(list(map(float, lines)), np.einsum(
         "nd,nd->n", expected, np.roll(expected, -1, 0)), atol=1e-5)
-
-
-def test_the_first_line_says_whether_lines_are_pairs(trained, tmp_path, capsys):
-    for content, num_read in (("a cat\ta dog\na cat\na\tb\n", 2), ("a cat\na cat\ta dog\n", 2)):
-        lines = content.splitlines()
-        path = tmp_path / "lines.txt"
-        path.write_text(content)
-        found = []
-        with open(str(path)) as file:
-            odd = predict.OddRows("have no prediction")
-            examples, are_pairs = predict.read_arriving(
-                predict.ArrivingLines(file.fileno()), None, odd)
-            found = list(examples)
-        assert len(found) == len(lines)
-        assert sum(example is not predict.UNREAD for example in found) == num_read
-        assert (found[0].text_b is None) == ("\t" not in lines[0]) == (not are_pairs)
 
 
 def test_the_export_has_the_vectors_of_the_model(trained, vectors, tiny_model):

@@ -5,6 +5,8 @@ import os
 import re
 import shutil
 import signal
+import tempfile
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -53,33 +55,43 @@ def vector_of(two_layers):
         yield vector
 
 
-@pytest.fixture
-def flags(model_dir, tmp_path):
-    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in DOCUMENTS))
-    return {"model_dir": model_dir, "documents": tmp_path / "texts.txt",
-            "output_dir": tmp_path / "index", "output_file": tmp_path / "found.jsonl",
-            "num_cpu_replicas": 1}
-
-
-@pytest.fixture
-def ask(tmp_path, monkeypatch):
+def ask(flags, queries=QUERIES):
     """Runs the command with these lines on standard input; returns the lines of its output."""
-    def run(flags, queries=QUERIES):
-        (tmp_path / "queries").write_bytes("".join(f"{query}\n" for query in queries).encode(
-            "utf-8", "surrogateescape"))
-        with open(str(tmp_path / "queries")) as file, monkeypatch.context() as patch:
-            patch.setattr(search, "ArrivingLines", lambda: chunks.ArrivingLines(file.fileno()))
-            run_here(flags, search)
-        return flags["output_file"].read_text(encoding="utf-8").splitlines()
-    return run
+    with tempfile.TemporaryFile() as file, mock.patch.object(
+            search, "ArrivingLines", lambda: chunks.ArrivingLines(file.fileno())):
+        file.write("".join(f"{query}\n" for query in queries).encode("utf-8", "surrogateescape"))
+        file.seek(0)
+        run_here(flags, search)
+    return flags["output_file"].read_text(encoding="utf-8").splitlines()
+
+
+@pytest.fixture(scope="module")
+def built(model_dir, tmp_path_factory):
+    """The flags of a search that has built its index, and its answers."""
+    folder = tmp_path_factory.mktemp("built")
+    (folder / "texts.txt").write_text("".join(f"{text}\n" for text in DOCUMENTS))
+    flags = {"model_dir": model_dir, "documents": folder / "texts.txt", "num_cpu_replicas": 1,
+             "output_dir": folder / "index", "output_file": folder / "found.jsonl", "top_k": 4}
+    return flags, ask(flags)
+
+
+@pytest.fixture
+def answers(built):
+    return built[1]
+
+
+@pytest.fixture
+def flags(built, tmp_path):
+    """The flags of a search in a copy of the index."""
+    shutil.copytree(str(built[0]["output_dir"]), str(tmp_path / "index"))
+    return {**built[0], "output_dir": tmp_path / "index", "output_file": tmp_path / "found.jsonl"}
 
 
 @pytest.mark.parametrize("form", ["jsonl", "tsv"])
-def test_a_query_that_is_no_text_gets_its_error_and_the_others_their_answers(
-        flags, ask, form, capsys):
-    flags["output_file"] = flags["output_file"].with_name("found." + form)
-    expected = ask({**flags, "top_k": 1}, QUERIES)
-    found = ask({**flags, "top_k": 1}, [*QUERIES[:2], "a\0cat", "\udcff", *QUERIES[2:]])
+def test_a_query_that_is_no_text_gets_its_error_and_the_others_their_answers(flags, form, capsys):
+    flags.update(output_file=flags["output_file"].with_name("found." + form), top_k=1)
+    expected = ask(flags)
+    found = ask(flags, [*QUERIES[:2], "a\0cat", "\udcff", *QUERIES[2:]])
     first = 2 + (form == "tsv")
     odd, found[first:first + 2] = found[first:first + 2], []
     assert found == expected
@@ -90,16 +102,13 @@ def test_a_query_that_is_no_text_gets_its_error_and_the_others_their_answers(
         assert "line 4: not UTF-8" in json.loads(odd[1])["error"]
     said = "WARNING: 2 of 8 queries have no answer; the first: standard input, line 3: holds a NUL"
     assert said in capsys.readouterr().err
-
-
-def test_queries_of_which_none_is_text_are_an_error(flags, ask, capsys):
     with ends_with_error(capsys, "standard input, line 1: holds a NUL byte"):
         ask(flags, ["a\0cat"] * 3)
-    assert not flags["output_file"].exists()
 
 
-def test_the_nearest_documents_of_a_query_come_in_order_with_their_cosines(flags, ask, vector_of):
-    found = [json.loads(line) for line in ask({**flags, "top_k": 4})]
+def test_the_nearest_documents_of_a_query_come_in_order_with_their_cosines(
+        flags, answers, vector_of):
+    found = list(map(json.loads, answers))
     matrix = np.array([[vector_of(PREFIX + query) @ vector_of(text) for text in DOCUMENTS]
                        for query in QUERIES])
     assert [answer["query"] for answer in found] == QUERIES
@@ -111,46 +120,46 @@ def test_the_nearest_documents_of_a_query_come_in_order_with_their_cosines(flags
         np.testing.assert_allclose(scores, np.sort(row)[::-1][:4], atol=2e-6)
         np.testing.assert_allclose(scores, row[numbers], atol=2e-6)
     # The index serves later searches without the documents, and its vectors other programs.
-    flags["documents"].unlink()
-    again = map(json.loads, ask({**flags, "documents": None, "top_k": 4, "num_cpu_replicas": 2}))
+    again = map(json.loads, ask({**flags, "documents": None, "num_cpu_replicas": 2}))
     assert [[entry["text"] for entry in answer["found"]] for answer in again] == [
         [entry["text"] for entry in answer["found"]] for answer in found]
     np.testing.assert_allclose(np.load(str(flags["output_dir"] / "vectors.npy")),
                                [vector_of(text) for text in DOCUMENTS], atol=1e-5)
 
 
-def test_tsv_has_a_line_for_each_answer_and_no_tab_of_a_text(flags, ask, tmp_path):
+def test_tsv_has_a_line_for_each_answer_and_no_tab_of_a_text(flags, tmp_path):
     (tmp_path / "texts.jsonl").write_text(
         '{"id": 1, "text": "a\\tcat\\nlikes"}\n{"id": 2, "text": "a"}\n')
     flags.update(documents=tmp_path / "texts.jsonl", output_file=tmp_path / "found.tsv",
-                 text_column="text")
+                 output_dir=tmp_path / "other", text_column="text")
     header, *rows = (line.split("\t") for line in ask(flags, ["a cat likes"]))
     assert header == ["query", "rank", "score", "document", "text"]
     assert [row[:2] + row[3:] for row in rows] == [
         ["a cat likes", "1", "1", "a cat likes"], ["a cat likes", "2", "2", "a"]]
 
 
-def test_the_first_components_alone_are_vectors_too(flags, ask, vector_of):
-    found = [json.loads(line) for line in ask({**flags, "vector_size": 6, "top_k": 1})]
+def test_the_first_components_alone_are_vectors_too(flags, tmp_path, vector_of):
+    found = [json.loads(line) for line in ask(
+        {**flags, "output_dir": tmp_path / "short", "vector_size": 6, "top_k": 1})]
     matrix = np.array([[np.dot(*(values[:6] / np.linalg.norm(values[:6]) for values in (
         vector_of(PREFIX + query), vector_of(text)))) for text in DOCUMENTS] for query in QUERIES])
     np.testing.assert_allclose([answer["found"][0]["score"] for answer in found],
                                matrix.max(axis=1), atol=2e-6)
 
 
-def test_documents_of_pairs_are_all_texts_but_the_anchors_once(flags, ask, tmp_path):
+def test_documents_of_pairs_are_all_texts_but_the_anchors_once(flags, tmp_path):
     (tmp_path / "pairs.tsv").write_text(
         "anchor\tpositive\tnegative\na cat\ta dog\ta tree\na bird\ta tree\ta house\n")
-    ask({**flags, "documents": tmp_path / "pairs.tsv"})
-    lines = (flags["output_dir"] / "texts.jsonl").read_text().splitlines()
+    ask({**flags, "documents": tmp_path / "pairs.tsv", "output_dir": tmp_path / "pairs"})
+    lines = (tmp_path / "pairs" / "texts.jsonl").read_text().splitlines()
     assert list(map(json.loads, lines)) == ["a dog", "a tree", "a house"]
 
 
 @pytest.mark.parametrize("name", ["texts.jsonl", "vectors.npy"])
 def test_interrupted_it_ends_with_the_bytes_of_an_undisturbed_run(
-        name, flags, ask, monkeypatch, capsys):
+        name, flags, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(index, "_CHUNK_TEXTS", 7)
-    expected = ask({**flags, "output_dir": flags["output_dir"].with_name("whole")})
+    whole = ask({**flags, "output_dir": tmp_path / "whole"})
 
     class Interrupting(ResumableFile):
         def append(self, *chunk):
@@ -158,28 +167,28 @@ def test_interrupted_it_ends_with_the_bytes_of_an_undisturbed_run(
                 raise interruption.Interrupted(signal.SIGTERM)
             super().append(*chunk)
 
+    flags["output_dir"] = tmp_path / "cut"
     values = search.define_flags()
     values(["search", *(f"--{key}={value}" for key, value in flags.items())])
     with monkeypatch.context() as patch, pytest.raises(interruption.Interrupted):
         patch.setattr(index, "ResumableFile", Interrupting)
         search.main(values)
     capsys.readouterr()
-    assert ask(flags) == expected
+    assert ask(flags) == whole
     assert f"{name}.part: 14 " in capsys.readouterr().err
     for file in ("texts.jsonl", "vectors.npy"):
-        assert (flags["output_dir"] / file).read_bytes() == (
-            flags["output_dir"].with_name("whole") / file).read_bytes()
+        assert (tmp_path / "cut" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
 
 
-def test_a_query_is_answered_before_the_next_one_comes(flags, ask):
-    expected = [json.loads(line)["found"][0]["document"] for line in ask(flags)]
+def test_a_query_is_answered_before_the_next_one_comes(flags, answers):
     process = processes.start(
         ["-m", "similarity.search", f"--model_dir={flags['model_dir']}", "--num_gpus=0",
          f"--output_dir={flags['output_dir']}", "--format=jsonl", "--top_k=1"], stdin=-1)
-    for query, document in zip(QUERIES, expected):
+    for query, answer in zip(QUERIES, map(json.loads, answers)):
         process.stdin.write(query + "\n")
         process.stdin.flush()
-        assert json.loads(process.stdout.readline())["found"][0]["document"] == document
+        assert json.loads(process.stdout.readline())["found"][0]["document"] == (
+            answer["found"][0]["document"])
     process.stdin.close()
     process.stdin = None
     rest, errors = process.communicate(timeout=600)
@@ -202,7 +211,7 @@ def mine(flags, tmp_path, **changes):
 
 
 def expected_negatives(vector_of, documents, ranks, margin, count):
-    found = []
+    expected = []
     for anchor, positive in PAIRS:
         query = vector_of(PREFIX + anchor)
         scores = np.array([query @ vector_of(text) for text in documents])
@@ -212,8 +221,8 @@ def expected_negatives(vector_of, documents, ranks, margin, count):
                      if scores[number] <= query @ vector_of(positive) - margin
                      and documents[number] not in known][:count]
         if len(negatives) == count:
-            found.append([anchor, positive, *negatives])
-    return found
+            expected.append([anchor, positive, *negatives])
+    return expected
 
 
 @pytest.mark.parametrize("ranks, margin, count", [((1, 100), 0.0, 1), ((2, 5), 0.0, 2),
@@ -221,21 +230,20 @@ def expected_negatives(vector_of, documents, ranks, margin, count):
 def test_negatives_are_the_nearest_documents_that_are_no_positives(
         ranks, margin, count, flags, tmp_path, vector_of, monkeypatch, capsys):
     monkeypatch.setattr(mining, "_CHUNK_PAIRS", 5)
-    found = list(map(json.loads, mine(
+    rows = list(map(json.loads, mine(
         flags, tmp_path, negative_ranks=f"{ranks[0]}-{ranks[1]}", negative_margin=margin,
-        num_negatives=count)))
+        num_negatives=count, output_dir=tmp_path / "of_pairs")))
     expected = expected_negatives(vector_of, [positive for _, positive in PAIRS],
                                   ranks, margin, count)
-    assert [list(row.values()) for row in found] == expected
-    assert list(found[0]) == ["anchor", "positive", *(f"negative_{n + 1}" for n in range(count))]
+    assert [list(row.values()) for row in rows] == expected
+    assert list(rows[0]) == ["anchor", "positive", *(f"negative_{n + 1}" for n in range(count))]
     left_out = len(PAIRS) - len(expected)
     assert 0 < len(expected)
     assert (f"Left out {left_out} of 14 pairs" in capsys.readouterr().err) == bool(left_out)
 
 
 def test_negatives_come_from_other_documents_where_there_is_an_index_of_them(
-        flags, ask, tmp_path, vector_of):
-    ask(flags)
+        flags, tmp_path, vector_of):
     flags["output_file"] = tmp_path / "train.tsv"
     header, *rows = (line.split("\t") for line in mine(flags, tmp_path, negative_ranks="1-40"))
     assert header == ["anchor", "positive", "negative_1"]
@@ -245,8 +253,10 @@ def test_negatives_come_from_other_documents_where_there_is_an_index_of_them(
 def test_the_progress_of_vectors_is_shown_within_a_chunk_and_equal_texts_count(
         flags, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(progress, "LINE_SECONDS", -1)
-    flags["documents"].write_text("".join(f"{text}\n" for text in [*DOCUMENTS, *DOCUMENTS[:9]]))
-    mine({**flags, "predict_batch_size": 1}, tmp_path, documents=flags["documents"])
+    (tmp_path / "texts.txt").write_text(
+        "".join(f"{text}\n" for text in [*DOCUMENTS, *DOCUMENTS[:9]]))
+    mine({**flags, "predict_batch_size": 1}, tmp_path, documents=tmp_path / "texts.txt",
+         output_dir=tmp_path / "repeated")
     said = capsys.readouterr().err
     shown = re.findall(r"Encoding: (\d+)/49 documents", said)
     assert len(shown) > 5 and "40" in shown, "40 differ"
@@ -258,41 +268,30 @@ def test_the_progress_of_vectors_is_shown_within_a_chunk_and_equal_texts_count(
 
 
 @pytest.mark.parametrize("changes, words", [
-    ({"documents": None}, ("--output_dir", "--documents")),
+    ({"documents": None, "output_dir": "new"}, ("--output_dir", "--documents")),
     ({"documents": "/missing.txt"}, ("--documents /missing.txt", "No such file")),
-    ({"documents": "empty line.txt"}, ("empty line.txt, line 2", "empty")),
+    ({"documents": "empty line.txt", "output_dir": "new"}, ("empty line.txt, line 2", "empty")),
     ({"model_dir": "encoder"}, ("--model_dir=encoder", "python -m similarity.run")),
     ({"vector_size": 17}, ("--vector_size=17", "16 components")),
-    ({"top_k": 0}, ("--top_k=0",)),
     ({"negative_ranks": "5-2"}, ("--negative_ranks=5-2", "10-100")),
     ({"mine_negatives": "empty line.txt"}, ("--mine_negatives", "single texts")),
     ({"mine_negatives": "pairs.tsv", "negative_ranks": "41-50"}, ("no pair has 1 negative",)),
-    ({"output_file": "texts.txt"}, ("--output_file", "also an input")),
+    ({"output_file": "pairs.tsv", "mine_negatives": "pairs.tsv"}, ("--output_file", "also an input")),
+    # An index of something else is not replaced.
+    ({"documents": "pairs.tsv"}, ("texts.jsonl was made with another --documents",)),
+    ({"vector_size": 4}, ("vectors.npy was made with another --vector_size",)),
+    ({"documents": None, "vector_size": 4}, ("another model", "--vector_size")),
 ])
-def test_wrong_input_is_one_line(changes, words, flags, ask, two_layers, tmp_path, monkeypatch,
-                                 capsys):
+def test_wrong_input_is_one_line(changes, words, flags, two_layers, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty line.txt").write_text("a\n\nb\n")
     (tmp_path / "pairs.tsv").write_text("a cat\ta dog\na bird\ta tree\n")
     shutil.copytree(os.path.dirname(two_layers.vocab_file), "encoder")
+    vectors = (flags["output_dir"] / "vectors.npy").read_bytes()
     with ends_with_error(capsys, *words):
         ask({**flags, **changes})
     assert not flags["output_file"].exists()
-
-
-@pytest.mark.parametrize("changes, words", [
-    ({"documents": "others.txt"}, ("texts.jsonl was made with another --documents",)),
-    ({"vector_size": 4}, ("vectors.npy was made with another --vector_size",)),
-    ({"documents": None, "vector_size": 4}, ("another model", "--vector_size")),
-])
-def test_an_index_of_something_else_is_not_replaced(
-        changes, words, flags, ask, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "others.txt").write_text("a\n")
-    expected = ask(flags)
-    with ends_with_error(capsys, *words):
-        ask({**flags, **changes})
-    assert ask({**flags, "documents": None}) == expected
+    assert (flags["output_dir"] / "vectors.npy").read_bytes() == vectors
 
 
 def damage(folder, name, change):
@@ -303,30 +302,21 @@ def damage(folder, name, change):
         path.write_bytes(change(content))
 
 
-def forget_the_content(folder):
-    """Leaves the records of an index as 1.0.0 wrote them."""
-    for name in ("texts.jsonl.json", "vectors.npy.json"):
-        record = json.loads((folder / name).read_text())
+def test_a_text_that_is_none_is_named_in_an_index_of_1_0_0(flags, capsys):
+    for name in ("texts.jsonl.json", "vectors.npy.json"):  # whose records had no hashes
+        record = json.loads((flags["output_dir"] / name).read_text())
         del record["content"]
-        (folder / name).write_text(json.dumps(record))
-
-
-@pytest.mark.parametrize("change", [
-    lambda content: content.replace(b'"', b"'"), lambda content: re.sub(b"[^\n]", b"1", content)])
-def test_a_text_that_is_none_is_named_in_an_index_of_1_0_0(change, flags, ask, capsys):
-    ask(flags)
-    forget_the_content(flags["output_dir"])
-    damage(flags["output_dir"], "texts.jsonl", change)
+        (flags["output_dir"] / name).write_text(json.dumps(record))
+    damage(flags["output_dir"], "texts.jsonl", lambda content: re.sub(b"[^\n]", b"1", content))
     with ends_with_error(capsys, "texts.jsonl, line", "JSON string"):
         ask({**flags, "documents": None})
 
 
-def test_damaged_vectors_are_built_again_from_the_documents(flags, ask, capsys):
-    expected = ask(flags)
+def test_damaged_vectors_are_built_again_from_the_documents(flags, answers, capsys):
     damage(flags["output_dir"], "vectors.npy", lambda content: content[:-400] + bytes(400))
-    assert ask(flags) == expected
+    assert ask(flags) == answers
     assert "vectors.npy is not as it was recorded: it is written anew" in capsys.readouterr().err
-    assert ask({**flags, "documents": None}) == expected
+    assert ask({**flags, "documents": None}) == answers
 
 
 @pytest.mark.parametrize("name, change, words", [
@@ -337,20 +327,9 @@ def test_damaged_vectors_are_built_again_from_the_documents(flags, ask, capsys):
         "are not as their records say", "build it again")),
     ("vectors.npy.json", lambda content: content.replace(b'"rows": 40', b'"rows": -1'),
      ("are not as their records say",)),
-    ("vectors.npy.json", lambda content: b"{}", ("vectors.npy.json", "damaged", "build them again")),
     ("vectors.npy.json", lambda content: content[:50], ("vectors.npy.json", "build them again")),
     ("texts.jsonl.json", None, ("texts.jsonl.json: No such file", "build them again"))])
-def test_a_damaged_index_is_named(name, change, words, flags, ask, capsys):
-    ask(flags)
+def test_a_damaged_index_is_named(name, change, words, flags, capsys):
     damage(flags["output_dir"], name, change)
     with ends_with_error(capsys, *words):
         ask({**flags, "documents": None})
-
-
-def test_vectors_that_are_no_numbers_are_found_last(flags, ask):
-    ask(flags)
-    forget_the_content(flags["output_dir"])
-    damage(flags["output_dir"], "vectors.npy",
-           lambda content: content[:-64] + np.full(16, np.nan, np.float32).tobytes())
-    found = [json.loads(line) for line in ask({**flags, "documents": None, "top_k": 40})]
-    assert [answer["found"][-1]["document"] for answer in found] == [40] * len(QUERIES)

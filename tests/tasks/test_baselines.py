@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from conftest import write_cola
+from encoder.label_types import MultiLabel, Regression, SingleLabel
 from reading import data as reading_data
 from reading.data import WindowSettings
 from reading_files import write_made_up
-from runs.label_types import MultiLabel, Regression, SingleLabel
 from tagging import data as tagging_data, formats
 from tagging_files import columns, made_up
 from tasks import capability

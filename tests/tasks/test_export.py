@@ -1,4 +1,4 @@
-"""`--do_export` writes a model that other programs can use, with the numbers of --do_predict.
+"""`--do_export` writes a model that other programs can use, with the numbers of --do_predict, and a card.
 
 What one runtime writes loads in the other: every op and attribute is known to TensorFlow 1.15,
 by the list in `tensorflow_1_15_ops.json`, which is held against the real one there.
@@ -18,23 +18,24 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from commands import ends_with_error, run_here
 from conftest import ROOT, checkpoint_values, on_tensorflow_2, sentences
+from encoder import model_files, task_json
 from engine.checkpoints import checkpoints, saved_model
 from engine.devices import runtime
 from engine.errors import UserError
 from exports import INPUTS, read_graph, run_frozen_graph, run_saved_model, train
-from runs import predict
+from pages import Page
+from runs import model_card, predict
 from tasks import model_folder
 from tasks.data import encode_texts
 from runs.rows import Example
 
-NUM_TEXTS = 11
-TEXTS = sentences(NUM_TEXTS, 3)
-# Kind of the labels → how a text of the training file is labelled, and the flags that say so.
+NUM_TEXTS = 30
+TEXTS = [*sentences(NUM_TEXTS - 1, 3), "the dog <b>sees</b> & likes"]
+# Kind of the labels → how a text is labelled.
 KINDS = {
-    "classes": (lambda text: "cat" if "cat" in text else "none", {}),
-    "multi_label": (lambda text: ",".join(
-        animal for animal in ("cat", "dog", "bird") if animal in text), {}),
-    "regression": (lambda text: str(len(text) / 50), {}),
+    "classes": lambda text: "cat" if "cat" in text else "none",
+    "multi_label": lambda text: ",".join(animal for animal in ("cat", "dog", "bird") if animal in text),
+    "regression": lambda text: str(len(text) / 50),
 }
 # Of a test of which the kind of the labels is not the point.
 of_one_kind = pytest.mark.parametrize("exported", ["classes"], indirect=True)
@@ -43,22 +44,25 @@ of_one_kind = pytest.mark.parametrize("exported", ["classes"], indirect=True)
 @pytest.fixture(scope="module", params=sorted(KINDS))
 def exported(request, tiny_model, tmp_path_factory):
     """The output directory of a training with --do_export, for each kind of label."""
-    data_dir, output_dir = tmp_path_factory.mktemp("data"), tmp_path_factory.mktemp("out")
-    label, flags = KINDS[request.param]
-    rows = [f"{text}\t{label(text)}\n" for text in sentences(24, 1)]
-    (data_dir / "train.tsv").write_text("sentence\tlabel\n" + "".join(rows))
-    (data_dir / "test.tsv").write_text("sentence\n" + "".join(f"{text}\n" for text in TEXTS))
-    train(tiny_model, output_dir, task_name="file", data_dir=data_dir,
-          label_kind=request.param, do_train=True, do_predict=True, do_export=True,
-          export_frozen_graph="float32", num_cpu_replicas=2 if request.param == "classes" else 1,
-          **flags)
-    return output_dir
+    folder, label = tmp_path_factory.mktemp(request.param), KINDS[request.param]
+    (folder / "data").mkdir()
+    for name, texts in (("train", sentences(24, 1)), ("dev", TEXTS), ("test", TEXTS)):
+        (folder / "data" / f"{name}.tsv").write_text("sentence\tlabel\n" + "".join(
+            f"{text}\t{label(text)}\n" for text in texts))
+    train(tiny_model, folder / "out", **flags_of(folder, request.param), do_eval=True, do_predict=True,
+          export_frozen_graph="float32", num_cpu_replicas=2 if request.param == "classes" else 1)
+    return folder / "out"
+
+
+def flags_of(folder, label_kind):
+    return dict(task_name="file", data_dir=folder / "data", label_kind=label_kind, do_train=True,
+                do_export=True)
 
 
 def features_of(export_dir):
     """The test set as the model's inputs, padded to one length."""
-    found, _, encoding = model_folder.load(str(export_dir))
-    texts = encode_texts([Example(text, None, None) for text in TEXTS], found.kind, encoding)
+    classification, _, encoding = model_folder.load(model_files.open_folder(str(export_dir), ""))
+    texts = encode_texts([Example(text, None, None) for text in TEXTS], classification.kind, encoding)
     source = texts.source(with_labels=False)
     return source.fetch(np.arange(NUM_TEXTS), 24)
 
@@ -102,23 +106,18 @@ def predict_with(model_dir, tmp_path):
 def test_it_has_the_numbers_of_do_predict_whatever_the_sizes_of_the_batch(exported):
     features = features_of(exported / "export")
     outputs = run_saved_model(exported / "export", features)
+    frozen = run_frozen_graph(exported / "export" / "frozen_graph.pb", features, outputs)
+    for name, value in outputs.items():
+        np.testing.assert_allclose(frozen[name], value, atol=1e-6)
     np.testing.assert_allclose(scores_of(outputs), expected(exported), atol=1e-5)
-    assert ("label_index" in outputs) == (
-        model_folder.load(str(exported))[0].kind.name == "classes")
+    kind = task_json.read(str(exported))["kind"]
+    assert ("label_index" in outputs) == (kind == "classes")
     if "label_index" in outputs:
         np.testing.assert_array_equal(outputs["label_index"], expected(exported).argmax(axis=1))
     one = {name: value[:1, :int(features["input_mask"][0].sum())]
            for name, value in features.items()}
     np.testing.assert_allclose(scores_of(run_saved_model(exported / "export", one)),
                                expected(exported)[:1], atol=1e-5)
-
-
-def test_the_frozen_graph_has_them_too(exported):
-    features = features_of(exported / "export")
-    outputs = run_saved_model(exported / "export", features)
-    frozen = run_frozen_graph(exported / "export" / "frozen_graph.pb", features, outputs)
-    for name, value in outputs.items():
-        np.testing.assert_allclose(frozen[name], value, atol=1e-6)
 
 
 def test_runs_predict_scores_with_an_export_as_with_the_training_s_directory(
@@ -147,7 +146,59 @@ def test_float16_halves_the_frozen_graph_and_hardly_moves_a_probability(exported
     np.testing.assert_allclose(answers["float16"], answers["float32"], atol=5e-3)
 
 
-# --- Its files ---------------------------------------------------------------------------
+# --- Its files, and the report beside it --------------------------------------------------
+
+
+@of_one_kind
+@on_tensorflow_2
+def test_an_export_is_replaced_whole_by_one_of_the_newest_checkpoint(tiny_model, exported, finished):
+    first = checkpoint_values(str(finished / "export" / "variables" / "variables"))
+    train(tiny_model, finished, **{**flags_of(exported.parent, "classes"), "num_train_epochs": 2})
+    second = checkpoint_values(str(finished / "export" / "variables" / "variables"))
+    assert np.abs(second["output_weights"] - first["output_weights"]).max() > 0
+    np.testing.assert_array_equal(second["output_weights"],
+                                  checkpoint_values(str(finished))["output_weights"])
+    assert sorted(os.listdir(str(finished / "export"))) == [
+        "README.md", "assets.extra", "saved_model.pb", "variables"]
+    assert sorted(os.listdir(str(finished / "export" / "assets.extra"))) == [
+        "bert_config.json", "task.json", "tokenizer_config.json", "vocab.txt"]
+    assert [name for name in os.listdir(str(finished)) if "export" in name] == ["export"]
+    # The evaluation was of the earlier checkpoint.
+    assert "not evaluated" in (finished / "export" / "README.md").read_text(encoding="utf-8")
+
+
+@of_one_kind
+@on_tensorflow_2
+def test_the_model_card_and_the_report_say_what_the_run_s_files_say(exported):
+    card = (exported / "export" / "README.md").read_text(encoding="utf-8")
+    page = Page((exported / "report.html").read_text(encoding="utf-8"))
+    results = json.loads((exported / "eval_results.json").read_text())
+    assert results["num_examples"] == NUM_TEXTS
+    for name in ("eval_accuracy", "eval_loss", "macro_f1"):
+        assert f"| {name} | {results[name]:.5g} |" in card
+        assert name in page.text and f"{results[name]:.4f}" in page.text
+    for said in ("# file: a fine-tuned BERT\n", "step 3.", "One of 2 labels", "0. `cat`\n1. `none`\n",
+                 f"| num_examples | {NUM_TEXTS} |", "| --learning_rate | 0.001 |", "| global batch size | 8 |",
+                 "| --optimizer | adamw |", "| --precision | tf32 |", "1 layer, hidden size 16",
+                 f"TensorFlow {tf.VERSION}", "python -m runs.predict", "label_index", "frozen_graph"):
+        assert said in card, said
+    for said in ("CPU:0 CPU:1", "--learning_rate", "1 layer, hidden size 16", "adamw",
+                 "Examples per second", "peak memory"):
+        assert said in page.text, said
+    predicted = (exported / "predict.txt").read_text().split()
+    wrong = {text for text, label in zip(TEXTS, predicted) if label != KINDS["classes"](text)}
+    assert wrong and round((1 - results["eval_accuracy"]) * NUM_TEXTS) == len(wrong)
+    shown = {text for text in TEXTS if f"Text{text}" in page.text.splitlines()}
+    assert shown <= wrong and len(shown) == min(20, len(wrong))
+    assert "b" not in {tag for tag, _ in page.elements}
+
+
+def test_labels_are_text_on_the_card_whatever_they_look_like():
+    hostile = "<script>alert(1)</script> `a` | [b](javascript:c)"
+    assert model_card._labels([hostile, "plain"])[1:3] == [
+        f"0. ``{hostile}``", "1. `plain`"]
+    assert model_card._text(hostile) == (
+        r"&lt;script&gt;alert(1)&lt;/script&gt; \`a\` \| \[b\](javascript:c)")
 
 
 def test_it_holds_one_set_of_the_model_s_variables_and_nothing_of_the_training(exported):

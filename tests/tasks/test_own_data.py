@@ -13,8 +13,8 @@ import pytest
 import sklearn.metrics
 
 from conftest import TinyModel, sentences
+from encoder import label_types
 from engine.errors import UserError
-from runs import label_types
 from runs.columns import Trained
 from task_files import user_task
 from tasks import metrics, processors

@@ -11,12 +11,12 @@ import tensorflow.compat.v1 as tf
 from commands import ends_with_error, results_in, run_here
 from conftest import assert_same_training, checkpoint_values, sentences, write_tiny_model
 from distillation import run as distillation
-from encoder import classifier, convert
+from encoder import classifier, convert, label_types, model_files
 from engine.checkpoints import checkpoints
 from engine.model import INFERENCE
 from exports import run_saved_model
 from golden import losses_of
-from runs import label_types, predict
+from runs import predict
 from runs.text_predictor import TextPredictor
 from services import Service
 from tasks import model_folder
@@ -118,7 +118,7 @@ def test_every_way_out_has_the_unit_of_the_labels(priced, tmp_path):
     predictor = TextPredictor(str(priced), num_cpu_replicas=1)
     np.testing.assert_allclose([each["value"] for each in predictor(TEXTS)], expected, rtol=1e-5)
     predictor.close()
-    model = model_folder.load(str(priced))
+    model = model_folder.load(model_files.open_folder(str(priced), ""))
     features = model_folder_features(model)
     np.testing.assert_allclose(run_saved_model(priced / "export", features)["value"], expected, rtol=1e-5)
     run_here(dict(from_tensorflow=priced, output_dir=tmp_path / "theirs"), convert)
@@ -220,7 +220,7 @@ def test_an_onnx_file_has_the_unit_of_the_labels(priced, tmp_path):
     run_here(dict(from_tensorflow=priced / "export", to_onnx=tmp_path / "model.onnx"), convert)
     session = onnxruntime.InferenceSession(
         str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
-    found, = session.run(["value"], model_folder_features(model_folder.load(str(priced))))
+    found, = session.run(["value"], model_folder_features(model_folder.load(model_files.open_folder(str(priced), ""))))
     np.testing.assert_allclose(found, numbers_in(priced), rtol=1e-5)
 
 

@@ -1,24 +1,35 @@
-"""The kinds of labels: exactly one class, any number of classes, or a number.
+"""The types of labels: exactly one class, any number of classes, or a number.
 
-A kind parses labels, stores them, computes the loss of a model's logits, and turns the logits
+A type parses labels, stores them, computes the loss of a model's logits, and turns the logits
 into predictions. The labels of n examples are an array [n], or [n, classes] (0 or 1) if an
-example can have several classes.
+example can have several classes. Types come from the training set, from the user (`of_names`), from
+task.json (`of_description`) or from Hugging Face's config.json (`from_huggingface`).
 """
 
 import math
+import re
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
-from encoder import label_config
+from encoder import task_json
 from engine.data.store import Column, Records
+from engine.errors import UserError
 
+# The name of a type → Hugging Face's name of it.
+_PROBLEMS = {task_json.CLASSES: "single_label_classification",
+             task_json.MULTI_LABEL: "multi_label_classification",
+             task_json.REGRESSION: "regression"}
+_KIND = "kind"  # an entry of ours in config.json
+_UNNAMED = re.compile(r"LABEL_\d+")  # what transformers calls a label that it has no name for
+_SEPARATORS = (",", ";", "|", "#")
+LINE_CHARACTERS = frozenset("\t\r\n")  # that end a column or a line of predictions
 _TINY = 1e-9  # the share of a label that no example has
 
 
 class Kind:
     """How the labels of a task are parsed, stored, predicted and formatted."""
-    name: str
+    name: str  # of the kind of model in task.json
     column: Column  # the type of the labels in the store
     num_outputs: int  # of the model
     labels: Tuple[str, ...] = ()  # names of the classes; empty for a regression
@@ -67,14 +78,26 @@ class Kind:
         """The text of one label or of one row of `predicted_labels`; `names`: of the labels."""
         raise NotImplementedError
 
+    @property
+    def has_names(self) -> bool:
+        """Whether the labels have names of their own, not only those that transformers gives to all."""
+        return any(not _UNNAMED.fullmatch(label) for label in self.labels)
+
+    def describe(self) -> Dict[str, Any]:
+        """The entries of task.json, for `of_description`."""
+        is_standardized = (self.mean, self.deviation) != (0.0, 1.0)
+        return {"kind": self.name, "labels": list(self.labels), "label_separator": self.separator,
+                **({"mean": self.mean, "deviation": self.deviation} if is_standardized else {})}
+
 
 class SingleLabel(Kind):
     """Exactly one label for each example; trained with softmax cross-entropy."""
-    name = "classes"
+    name = task_json.CLASSES
     column = Column("int32", ragged=False)
 
-    def __init__(self, labels: Sequence[str], aliases: Mapping[str, str] = {}):
-        self.labels, self.aliases = tuple(labels), aliases
+    def __init__(self, labels: Sequence[str], aliases: Mapping[str, str] = {},
+                 name: str = task_json.CLASSES):
+        self.labels, self.aliases, self.name = tuple(labels), aliases, name
         self.num_outputs = len(self.labels)
         self._indices = {label: index for index, label in enumerate(labels)}
 
@@ -104,14 +127,9 @@ class SingleLabel(Kind):
         return (names or self.labels)[int(label)]
 
 
-class Scorer(SingleLabel):
-    """Whether a phrase fits a slot of a text: yes is the second label."""
-    name = label_config.SCORER
-
-
 class MultiLabel(Kind):
     """Any number of labels for each example, also none; trained with sigmoid cross-entropy."""
-    name = "multi_label"
+    name = task_json.MULTI_LABEL
     column = Column("int32", ragged=True)
 
     def __init__(self, labels: Sequence[str], separator: str):
@@ -166,7 +184,7 @@ _LARGEST_NUMBER = float(np.finfo(np.float32).max)  # that the store's column can
 
 class Regression(Kind):
     """A number for each example; trained with the squared error."""
-    name = "regression"
+    name = task_json.REGRESSION
     column = Column("float32", ragged=False)
     num_outputs = 1
 
@@ -201,26 +219,106 @@ class Regression(Kind):
         return f"{float(label):.9g}"
 
 
-def to_json(kind: Kind) -> Dict[str, Any]:
-    """The kind as JSON values, for `from_json`."""
-    standardized = (kind.mean, kind.deviation) != (0.0, 1.0)
-    return {"kind": kind.name, "labels": list(kind.labels), "label_separator": kind.separator,
-            **({"mean": kind.mean, "deviation": kind.deviation} if standardized else {})}
-
-
-def from_json(values: Mapping[str, Any], where: str) -> Kind:
-    """The kind that `to_json` described; raises a UserError if it is none of labels.
+def of_description(description: Mapping[str, Any], where: str) -> Kind:
+    """The labels of a classifier; raises a UserError if the description is damaged, or another model's.
 
     Args:
+        description: the content of task.json.
         where: the model that it describes, for the message.
     """
-    label_config.require_classifier(values, where)
-    if values["kind"] == Regression.name:
-        return Regression(*label_config.scale(values))
-    if values["kind"] == MultiLabel.name:
-        return MultiLabel(values["labels"], values["label_separator"])
-    cls = Scorer if values["kind"] == Scorer.name else SingleLabel
-    return cls(values["labels"])
+    kind = description["kind"]
+    if not task_json.is_classifiers(description):
+        raise UserError(f"{where} is no classifier of texts: its {task_json.FILE} names the kind {kind!r}")
+    labels, separator = description["labels"], description["label_separator"]
+    if not all(isinstance(label, str) for label in labels) or (kind != Regression.name) != bool(labels):
+        raise UserError(f"{where}: {task_json.FILE} is damaged: its labels are {str(labels)[:40]}")
+    check_labels(labels, f"{where}: {task_json.FILE}")
+    if kind == MultiLabel.name and not separator:
+        raise UserError(f"{where}: {task_json.FILE} is damaged: it has no label_separator")
+    mean, deviation = description.get("mean", 0.0), description.get("deviation", 1.0)
+    if not (type(mean) in (int, float) and type(deviation) in (int, float)
+            and math.isfinite(mean) and 0 < deviation < math.inf):
+        raise UserError(f"{where}: {task_json.FILE} is damaged: its labels have the mean "
+                        f"{str(mean)[:40]} and the deviation {str(deviation)[:40]}")
+    if kind == Regression.name:
+        return Regression(mean, deviation)
+    return MultiLabel(labels, separator) if kind == MultiLabel.name else SingleLabel(labels, name=kind)
+
+
+def of_names(labels: Sequence[str], kind: Optional[str], num_outputs: int, flag: str) -> Kind:
+    """The type of labels that the user names, for a classifier of other code.
+
+    Args:
+        labels: in the order of the model's outputs; none for a regression.
+        kind: one of `task_json.LABEL_TYPES`; None: a single label of several, or else a regression.
+        flag: the flag that gives the labels, for messages.
+    """
+    kind = kind or (Regression.name if num_outputs == 1 and not labels else SingleLabel.name)
+    is_regression = kind == Regression.name
+    if len(labels) != (0 if is_regression else num_outputs) or is_regression and num_outputs != 1:
+        raise UserError(f"{flag} names {len(labels)} labels, and the classifier has {num_outputs} "
+                        "outputs (output_bias): name each of them, in their order; a regression "
+                        "has one output and no labels")
+    return _of_names(kind, labels, flag)
+
+
+def from_huggingface(config: Mapping[str, Any], path: str, num_outputs: int) -> Kind:
+    """The type of the labels of a Hugging Face classifier.
+
+    Args:
+        config: the content of config.json, which may not name the labels.
+        num_outputs: the outputs of the classifier's head.
+    """
+    names = config.get("id2label", {str(i): f"LABEL_{i}" for i in range(num_outputs)})
+    if not isinstance(names, dict) or not names or set(names) != set(map(str, range(len(names)))):
+        raise UserError(f"{path}: id2label is no map from 0, 1, 2 … to labels")
+    problem = config.get("problem_type")
+    kinds = {None: Regression.name if len(names) == 1 else SingleLabel.name,  # as in transformers
+             **{theirs: ours for ours, theirs in _PROBLEMS.items()}}
+    if problem not in list(kinds):
+        raise UserError(f"{path}: problem_type is {problem!r}; can be converted: "
+                        f"{', '.join(_PROBLEMS.values())}")
+    kind = kinds[problem]
+    if kind == Regression.name and len(names) != 1:
+        raise UserError(f"{path}: a regression to {len(names)} numbers; here it is to one")
+    labels = [str(names[str(index)]) for index in range(len(names))]
+    return _of_names(config.get(_KIND, kind), labels, f"{path}: id2label")
+
+
+def to_huggingface(kind: Kind) -> Dict[str, Any]:
+    """The entries of a Hugging Face config that describe the labels."""
+    labels = kind.labels or ["LABEL_0"]  # a regression's, as transformers has it
+    # transformers has no name for a kind of ours: an entry keeps it.
+    return {**({} if kind.name in _PROBLEMS else {_KIND: kind.name}),
+            "problem_type": _PROBLEMS.get(kind.name, _PROBLEMS[SingleLabel.name]),
+            "id2label": {str(index): label for index, label in enumerate(labels)},
+            "label2id": {label: index for index, label in enumerate(labels)}}
+
+
+def _of_names(kind: str, names: Sequence[str], where: str) -> Kind:
+    labels = [name.strip() for name in names]
+    check_labels(labels, where)
+    if kind == Regression.name:
+        return Regression()
+    if kind != MultiLabel.name:
+        return SingleLabel(labels, name=kind)
+    separator = next((each for each in _SEPARATORS if not any(each in label for label in labels)), None)
+    if separator is None:
+        raise UserError(f"{where}: every separator ({' '.join(_SEPARATORS)}) is in some label, and "
+                        "an example may have several")
+    return MultiLabel(labels, separator)
+
+
+def check_labels(labels: Sequence[str], where: str) -> None:
+    """Raises a UserError if the labels cannot be told apart in files with a prediction a line."""
+    if not all(labels):
+        raise UserError(f"{where} has an empty label")
+    broken = next((label for label in labels if not LINE_CHARACTERS.isdisjoint(label)), None)
+    if broken is not None:
+        raise UserError(f"{where} has the label {broken[:40]!r}: a label must not have a tab or a "
+                        "line end, as predictions are columns and lines")
+    if len(set(labels)) < len(labels):
+        raise UserError(f"{where} has the same label twice: {', '.join(labels[:20])}")
 
 
 def split_labels(text: Union[str, List[str]], separator: str) -> List[str]:

@@ -1,0 +1,63 @@
+"""task.json, the description of a trained model: its kind, and what opens a model of this kind again.
+
+The entries of a classifier are those of its labels (`encoder/label_types.py`); those of other kinds are
+known to their capabilities. `runs/kinds.py` has the class of each kind.
+"""
+
+import os
+from typing import Any, Dict, Mapping, Optional, Sequence
+
+from engine.disk import files
+
+FILE = "task.json"
+
+# The names of the kinds: classifiers of texts by the type of their labels, and the others.
+CLASSES, MULTI_LABEL, REGRESSION = LABEL_TYPES = ("classes", "multi_label", "regression")
+SCORER = "scorer"  # a classifier with two classes: whether a phrase fits a slot of a text
+SIMILARITY = "similarity"  # gives each text a vector
+ANSWERS = "answers"
+TAGS = "tags"  # of words
+
+_ENTRIES = {"kind": str, "do_lower_case": bool, "max_seq_length": int}  # of any model
+_LABEL_ENTRIES = {"labels": list, "label_separator": str, "takes_pairs": bool}
+
+
+def read(folder: str, entries: Mapping[str, Any] = {}) -> Optional[Dict[str, Any]]:
+    """The description of the model in a folder; None if there is none.
+
+    Args:
+        entries: those that it must have beside the common ones → their types.
+    """
+    path = os.path.join(folder, FILE)
+    if not os.path.exists(path):
+        return None
+    description = files.read_record(path, "the model's description", {**_ENTRIES, **entries})
+    if description["kind"] in LABEL_TYPES or is_classifiers(description):
+        files.read_record(path, "the classifier's description", _LABEL_ENTRIES)
+    return description
+
+
+def write(folder: str, entries: Mapping[str, Any], do_lower_case: bool, max_seq_length: int) -> None:
+    """Writes the description of a model.
+
+    Args:
+        entries: its kind, and those of the kind.
+    """
+    files.write_json(os.path.join(folder, FILE), {
+        **entries, "do_lower_case": do_lower_case, "max_seq_length": max_seq_length})
+
+
+def is_classifiers(description: Mapping[str, Any]) -> bool:
+    """Whether the description is that of a classifier or a regression, which has labels or none."""
+    return "labels" in description
+
+
+def of_vectors(pooling: str, query_prefix: str, matryoshka: Sequence[int]) -> Dict[str, Any]:
+    """The entries of a model that gives texts vectors."""
+    return {"kind": SIMILARITY, "pooling": pooling, "query_prefix": query_prefix,
+            "matryoshka": list(matryoshka)}
+
+
+def gives_vectors(description: Mapping[str, Any]) -> bool:
+    """Whether the description has the entries of `of_vectors`."""
+    return "pooling" in description

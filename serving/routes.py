@@ -1,0 +1,232 @@
+"""The routes that predict: the fields that they read, and their answers.
+
+They follow Text Embeddings Inference, and OpenAI for embeddings, in their errors too. pydantic checks
+the fields, and /openapi.json describes them.
+"""
+
+import base64
+import typing
+from typing import Any, Callable, ClassVar, Dict, List, Mapping, Optional, Union
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapter, ValidationError
+from pydantic.json_schema import models_json_schema
+from starlette.exceptions import HTTPException
+from typing_extensions import Annotated, Literal
+
+from engine import log
+from engine.version import VERSION
+from runs.rows import Example
+from serving.model import ServedModel
+
+# Types of errors, as clients of Text Embeddings Inference know them, and one of ours.
+VALIDATION, EMPTY, UNREAD, BACKEND, OVERLOADED, UNHEALTHY, TIMEOUT = (
+    "validation", "empty", "tokenizer", "backend", "overloaded", "unhealthy", "timeout")
+Entry = Dict[str, Any]
+Predict = Callable[[List[Example], Optional[bool]], List[Entry]]  # of examples; whether to cut long ones
+
+
+class Refusal(HTTPException):
+    """A request gets an `Error` for an answer; `error_type` is one of the constants of this module."""
+
+    def __init__(self, status: int, error_type: str, message: str, index: Optional[int] = None,
+                 **headers: str):
+        super().__init__(status, log.visible(message), headers)
+        self.error_type, self.index = error_type, index
+
+
+def _nested(*kinds: Any) -> Any:
+    """A union of a text, a list of texts … by depth; an error is of the depth that the value has."""
+    def tag(value: Any) -> str:
+        depth = 0 if not isinstance(value, list) else 2 if value and isinstance(value[0], list) else 1
+        return f"depth {min(depth, len(kinds) - 1)}"
+
+    return Annotated[Union[tuple(Annotated[kind, Tag(f"depth {depth}")]
+                                 for depth, kind in enumerate(kinds))], Discriminator(tag)]
+
+
+_Row = Annotated[List[str], Field(min_length=1, max_length=2)]  # a text, or a pair
+_Rows = _nested(str, _Row, Annotated[List[_Row], Field(min_length=1)])
+_Texts = _nested(str, Annotated[List[str], Field(min_length=1)])
+
+
+def _listed(texts: Union[str, List[str]]) -> List[str]:
+    return [texts] if isinstance(texts, str) else texts
+
+
+class Options(BaseModel):
+    """Fields of all routes; null counts as left out. Those of other services are read to refuse them."""
+    model_config = ConfigDict(strict=True)
+    truncate: Optional[bool] = None
+    truncation_direction: Optional[Literal["right"]] = None
+    prompt_name: None = None
+    raw_scores: Optional[Literal[False]] = None
+    dimensions: None = None
+
+
+class Request(Options):
+    """The body of a request for vectors. Its subclasses are the routes; their texts describe them."""
+    needs: ClassVar[str] = "an embedding model"
+
+    @classmethod
+    def read(cls, body: bytes) -> "Request":
+        """The request in some JSON; raises a `Refusal` that names the field and the value."""
+        try:
+            return cls.model_validate_json(body)
+        except ValidationError as error:
+            fault = error.errors()[0]
+        where = [part for part in fault["loc"] if isinstance(part, str) and not part.startswith("depth ")]
+        index = next((part for part in fault["loc"] if isinstance(part, int)), None)
+        if fault["type"] == "json_invalid":
+            raise Refusal(400, VALIDATION, fault["msg"])
+        message = f"`{'.'.join(where) or 'body'}`: {fault['msg']}"
+        if fault["type"] == "too_short":
+            raise Refusal(400, EMPTY, message, index)
+        if fault["type"] != "missing":
+            message += f", not {log.brief(repr(fault['input']))}"
+        raise Refusal(422, VALIDATION, message, index)
+
+    @classmethod
+    def fits(cls, model: ServedModel) -> bool:
+        """Whether the model answers such requests."""
+        return "vector" in model.reader.columns
+
+    def answer(self, model: ServedModel, predict: Predict) -> Any:
+        """The body of the answer; raises a `Refusal` if there is none."""
+        raise NotImplementedError
+
+
+class PredictRequest(Request):
+    """Predicts for a text, a pair of texts, or many. A classifier answers its labels, best first; other
+    models answer an object, such as {"value": 3.5} or {"entities": [...]}."""
+    inputs: _Rows
+
+    @classmethod
+    def fits(cls, model: ServedModel) -> bool:
+        return True
+
+    def answer(self, model: ServedModel, predict: Predict) -> Any:
+        is_batch = isinstance(self.inputs, list) and isinstance(self.inputs[0], list)
+        rows = self.inputs if is_batch else [_listed(self.inputs)]
+        are_pairs, takes_pairs = [len(row) == 2 for row in rows], model.reader.takes_pairs
+        misfit = not (are_pairs[0] if takes_pairs is None else takes_pairs)
+        if misfit in are_pairs:
+            raise Refusal(422, VALIDATION, {
+                True: "the model takes pairs of texts: [first, second], or [[first, second], ...]",
+                False: "the model takes single texts: a text, or several as [[text], [text], ...]",
+                None: "the model reads texts or pairs of texts, and not both in a request"}[takes_pairs],
+                are_pairs.index(misfit))
+        answers = [
+            entry if "probabilities" not in entry else
+            sorted(({"score": score, "label": label} for label, score in entry["probabilities"].items()),
+                   key=lambda each: -each["score"])
+            for entry in predict([Example(*row[:1], *row[1:] or [None], None) for row in rows], self.truncate)]
+        return answers if is_batch else answers[0]
+
+
+class EmbedRequest(Request):
+    """Gives each text a vector of length 1."""
+    inputs: _Texts
+    normalize: Optional[bool] = None  # the vectors have the length 1 either way
+
+    def answer(self, model: ServedModel, predict: Predict) -> List[List[float]]:
+        entries = predict([Example(text, None, None) for text in _listed(self.inputs)], self.truncate)
+        return [entry["vector"] for entry in entries]
+
+
+class Comparison(BaseModel):
+    """A text, and those that it is compared with."""
+    source_sentence: str
+    sentences: _Texts
+
+
+class SimilarityRequest(Request):
+    """Compares a text with others: the cosine of their vectors."""
+    inputs: Comparison
+    parameters: Optional[Options] = None
+
+    def answer(self, model: ServedModel, predict: Predict) -> List[float]:
+        source, parameters = self.inputs.source_sentence, self.parameters or self
+        examples = [Example(source, text, None) for text in _listed(self.inputs.sentences)]
+        return [entry["similarity"] for entry in predict(examples, parameters.truncate or self.truncate)]
+
+
+class RerankRequest(Request):
+    """Scores texts for a query, and sorts them, best first."""
+    needs = "a re-ranker model: it takes no pairs, or gives them more than one score"
+    query: str
+    texts: _Texts
+    return_text: Optional[bool] = None
+
+    @classmethod
+    def fits(cls, model: ServedModel) -> bool:
+        reader = model.reader  # one score: a number, or one of two probabilities
+        return bool(reader.takes_pairs) and reader.columns[0] == "label" and len(reader.columns) in (1, 3)
+
+    def answer(self, model: ServedModel, predict: Predict) -> List[Dict[str, Any]]:
+        texts, order = _listed(self.texts), -1 if model.reader.ranks_first else 1  # phrases for a slot
+        entries = predict([Example(*(self.query, text)[::order], None) for text in texts], self.truncate)
+        scores = [entry["value"] if "value" in entry else list(entry["probabilities"].values())[1]
+                  for entry in entries]
+        return [{"index": index, "score": scores[index],
+                 **({"text": texts[index]} if self.return_text else {})}
+                for index in sorted(range(len(texts)), key=lambda index: -scores[index])]
+
+
+class OpenAIRequest(Request):
+    """Gives each text a vector of length 1, as OpenAI's clients ask for it."""
+    input: _Texts
+    model: Optional[str] = None
+    encoding_format: Optional[Literal["float", "base64"]] = None
+
+    def answer(self, model: ServedModel, predict: Predict) -> Dict[str, Any]:
+        examples = [Example(text, None, None) for text in _listed(self.input)]
+        vectors = [entry["vector"] for entry in predict(examples, self.truncate)]
+        if self.encoding_format == "base64":
+            vectors = [base64.b64encode(np.array(vector, "<f4").tobytes()).decode("ascii")
+                       for vector in vectors]
+        tokens = model.count_tokens(examples)
+        return {"object": "list", "model": model.name, "data": [
+            {"object": "embedding", "index": index, "embedding": vector}
+            for index, vector in enumerate(vectors)],
+            "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
+
+
+REQUESTS = {"/predict": PredictRequest, "/embed": EmbedRequest, "/similarity": SimilarityRequest,
+            "/rerank": RerankRequest, "/v1/embeddings": OpenAIRequest}  # by route
+
+
+class Error(BaseModel):
+    """Why there is no answer; `index` is that of the text at fault, from 0."""
+    error: str
+    error_type: str
+    index: Optional[int] = None
+
+
+def openapi(prefixes: List[str], gets: Mapping[str, Callable]) -> Dict[str, Any]:
+    """The description of all routes, in OpenAPI's format.
+
+    Args:
+        prefixes: of all routes.
+        gets: the other routes, with functions whose texts describe them.
+    """
+    schemas, components = models_json_schema([(body, "validation") for body in (*REQUESTS.values(), Error)],
+                                             ref_template="#/components/schemas/{model}")
+
+    def content(what: str, schema: Dict[str, Any]) -> Dict[str, Any]:
+        return {"description": what, "content": {"application/json": {"schema": schema}}}
+
+    paths: Dict[str, Any] = {}
+    for route, request in REQUESTS.items():
+        answer = TypeAdapter(typing.get_type_hints(request.answer)["return"]).json_schema()
+        paths[route] = {"post": {
+            "summary": request.__doc__,
+            "requestBody": content("the request", schemas[request, "validation"]),
+            "responses": {"200": content("the answer", answer),
+                          "default": content("an error", schemas[Error, "validation"])}}}
+    for route, function in gets.items():
+        paths[route] = {"get": {"summary": function.__doc__,
+                                "responses": {"200": {"description": "the answer"}}}}
+    return {"openapi": "3.1.0", "info": {"title": "Trained BERT models", "version": VERSION},
+            "paths": {prefix + route: path for prefix in prefixes for route, path in paths.items()},
+            "components": {"schemas": components["$defs"]}}
