@@ -16,10 +16,9 @@ import modeling
 from conftest import checkpoint_values, plain_session
 from encoder import vocabulary
 from encoder.convert import convert_from_huggingface, convert_from_tensorflow
-from huggingface_folders import (CONFIG, ENCODER, HEADS, HIDDEN, POOLER, TOKENS, VOCAB,
+from huggingface_folders import (CONFIG, ENCODER, HEADS, POOLER, TOKENS, VOCAB,
                                  assert_same_values, numpy_bert, prefixed,
                                  random_tensors, write_bare_encoder, write_huggingface)
-from multigpu_optimizer import UPDATES
 
 
 @pytest.mark.parametrize("hidden_act, ours", [("gelu", "gelu_erf"), ("gelu_new", "gelu")])
@@ -58,39 +57,6 @@ def test_from_hugging_face_and_back_gives_the_same_bits(tmp_path, parts, archite
     for folder in ("tensorflow", "back"):
         assert ((tmp_path / folder / "vocab.txt").read_bytes()
                 == (tmp_path / "source" / "vocab.txt").read_bytes())
-
-
-def test_a_training_run_s_checkpoint_loses_optimizer_and_step_and_nothing_else(tmp_path):
-    config = {**{key: value for key, value in CONFIG.items()
-                 if key not in ("model_type", "layer_norm_eps")}, "hidden_act": "gelu"}
-    (tmp_path / "bert_config.json").write_text(json.dumps(config))
-    (tmp_path / "vocab.txt").write_text("\n".join(TOKENS), encoding="utf-8")
-    (tmp_path / "run").mkdir()
-    with tf.Graph().as_default(), plain_session() as session:
-        modeling.BertModel(modeling.BertConfig.from_dict(config), False, tf.zeros([1, 2], tf.int32))
-        for variable in tf.trainable_variables():
-            for slot in ("adam_m", "adam_v"):
-                tf.get_variable(f"{variable.op.name}/{slot}", variable.shape)
-        tf.get_variable("output_weights", [2, HIDDEN])
-        tf.get_variable("output_bias", [2])
-        tf.get_variable(UPDATES, [])
-        tf.train.get_or_create_global_step()
-        session.run(tf.global_variables_initializer())
-        tf.train.Saver().save(session, str(tmp_path / "run" / "model.ckpt"), global_step=7)
-    trained = checkpoint_values(str(tmp_path / "run" / "model.ckpt-7"))
-    conversion = convert_from_tensorflow(
-        str(tmp_path / "run"), str(tmp_path / "huggingface"),
-        bert_config_file=str(tmp_path / "bert_config.json"),
-        vocab_file=str(tmp_path / "vocab.txt"))
-    labels, left_out = conversion.warnings
-    assert "--from_checkpoint and --labels" in labels and "output_weights" in left_out
-    assert UPDATES not in left_out
-    assert json.loads((tmp_path / "huggingface" / "config.json").read_text())[
-        "hidden_act"] == "gelu_new"
-    back = convert_from_huggingface(conversion.output, str(tmp_path / "back"))
-    assert_same_values(checkpoint_values(back.output), {
-        name: value for name, value in trained.items()
-        if name.startswith("bert/") and "/adam_" not in name})
 
 
 def old_names(name):

@@ -6,15 +6,18 @@ import shutil
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from commands import run_here
 from conftest import checkpoint_values
 from encoder import convert, model_files
-from encoder.convert import convert_from_checkpoint, convert_from_huggingface
+from encoder.convert import (
+    convert_from_checkpoint, convert_from_huggingface, convert_from_tensorflow)
 from engine.checkpoints import checkpoints
 from engine.errors import UserError
 from huggingface_folders import (
     assert_same_values, classifier_tensors, config_entries, write_huggingface)
+from multigpu_optimizer import UPDATES
 
 
 def values_in(folder):
@@ -43,6 +46,7 @@ def foreign(classifier, tmp_path):
     (tmp_path / "foreign").mkdir()
     checkpoints.write_checkpoint(str(tmp_path / "foreign" / "model.ckpt-7"), {
         **values, "global_step": np.int64(7),
+        UPDATES: np.int64(7),
         **{f"{name}/adam_m": np.zeros_like(value) for name, value in values.items()}})
     (tmp_path / "foreign" / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-7"\n')
     return str(tmp_path / "foreign")
@@ -60,6 +64,18 @@ def test_a_classifier_of_other_code_becomes_one_of_ours_with_labels(
         "kind": "classes", "labels": ["a", "b", "c"], "label_separator": "", "takes_pairs": True,
         "do_lower_case": False, "max_seq_length": 9}
     assert model_files.open_folder(str(tmp_path / "out"), "", model_files.LABELS)
+
+
+def test_without_labels_the_encoder_alone_goes_to_hugging_face(classifier, foreign, tmp_path):
+    source, ours = classifier
+    labels, left_out = convert_from_tensorflow(
+        foreign, str(tmp_path / "back"), bert_config_file=f"{ours}/bert_config.json",
+        vocab_file=f"{ours}/vocab.txt").warnings
+    assert "--from_checkpoint and --labels" in labels
+    assert left_out.endswith(": output_bias, output_weights"), "neither slots nor the step"
+    tensors = load_file(os.path.join(source, "model.safetensors"))
+    assert_same_values(load_file(str(tmp_path / "back" / "model.safetensors")), {
+        name: value for name, value in tensors.items() if not name.startswith("classifier")})
 
 
 @pytest.mark.parametrize("num_outputs, labels, kind, found", [

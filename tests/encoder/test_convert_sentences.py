@@ -46,24 +46,19 @@ def task_of(folder):
 
 
 def test_the_files_of_version_6_are_read_without_settings_too(tmp_path):
-    modules = [("", "sentence_transformers.base.modules.transformer.Transformer"),
+    """The encoder may be in a folder of its own."""
+    modules = [("0_Encoder", "sentence_transformers.base.modules.transformer.Transformer"),
                ("1_Pooling", "sentence_transformers.sentence_transformer.modules.pooling.Pooling")]
-    source = write_sentences(tmp_path / "source", modules=modules, pooling=NEW_POOLING)
-    warning, = convert_from_huggingface(source, str(tmp_path / "out")).warnings
+    source = tmp_path / "source"
+    write_sentences(source, modules=modules, pooling=NEW_POOLING)
+    (source / "0_Encoder").mkdir()
+    for name in ("config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json"):
+        (source / name).rename(source / "0_Encoder" / name)
+    warning, = convert_from_huggingface(str(source), str(tmp_path / "out")).warnings
     assert "vectors keep their lengths there" in warning
     assert task_of(tmp_path / "out") == {
         "kind": "similarity", "pooling": "max", "query_prefix": "", "matryoshka": [],
         "do_lower_case": True, "max_seq_length": 14}  # the tokenizer's
-
-
-def test_the_encoder_may_be_in_a_folder_of_its_own(tmp_path):
-    source = tmp_path / "source"
-    write_sentences(source, modules=[("0_Transformer", MODULES[0][1]), *MODULES[1:]])
-    (source / "0_Transformer").mkdir()
-    for name in ("config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json"):
-        (source / name).rename(source / "0_Transformer" / name)
-    convert_from_huggingface(str(source), str(tmp_path / "out"))
-    assert task_of(tmp_path / "out")["pooling"] == "mean"
 
 
 def test_there_and_back_gives_the_same_bits_and_the_same_vectors_files(tmp_path):

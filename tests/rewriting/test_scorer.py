@@ -97,6 +97,41 @@ def test_a_card_says_what_a_scorer_reads_and_how_well_it_ranks(scorer):
     assert "runs.predict" not in card
 
 
+def test_the_ranking_is_the_mean_over_all_orders_of_phrases_with_equal_scores():
+    counts, fitting = [4, 1, 12, 3, 5, 2], [1, 1, 1, 0, 1, 1]
+    generator = np.random.RandomState(0)
+    scores = generator.randint(0, 4, sum(counts)).astype(float)
+    reciprocals, before, others, recalled = [], 0, 0, {count: [] for count in (1, 5, 10)}
+    start = 0
+    for count, fits in zip(counts, fitting):
+        mine, start = scores[start:start + count], start + count
+        if not fits or count == 1:
+            continue
+        higher, equal = (mine > mine[0]).sum(), (mine[1:] == mine[0]).sum()
+        ranks = [higher + place for place in range(1, equal + 2)]  # each as likely
+        reciprocals.append(np.mean([1 / rank for rank in ranks]))
+        before += np.mean([count - rank for rank in ranks])
+        others += count - 1
+        for limit in recalled:
+            recalled[limit].append(np.mean([rank <= limit for rank in ranks]))
+    found = evaluation.rank(np.array(counts), np.array(fitting), scores)
+    assert found == pytest.approx({
+        "mean_reciprocal_rank": np.mean(reciprocals), "pair_accuracy": before / others,
+        **{f"recall_at_{limit}": np.mean(values) for limit, values in recalled.items()}})
+
+
+def test_held_out_sets_are_ranked_on_any_number_of_replicas(scorer, flags, folder):
+    results = json.loads((scorer / "eval_results.json").read_text())
+    for suffix, name in (("", "dev"), ("_test", "test")):
+        count = len(slots_in(folder / f"{name}.jsonl"))
+        assert (results["num_slots" + suffix], results["num_pairs" + suffix]) == (count, 3 * count)
+        assert set(evaluation.METRICS) < {key[:len(key) - len(suffix)] for key in results}
+    run_here({**flags, "do_eval": True, "do_test": True, "num_cpu_replicas": 3,
+              "eval_batch_size": 2}, run)
+    again = json.loads((scorer / "eval_results.json").read_text())
+    assert again["eval_loss"] == pytest.approx(results["eval_loss"], rel=1e-5)
+
+
 def test_predictions_are_those_that_the_evaluation_ranks(scorer, expected, folder):
     reciprocals = [1.0 / (1 + np.sum(of_slot[1:, 1] > of_slot[0, 1])) for of_slot in
                    np.split(expected, len(slots_in(folder / "test.jsonl")))]
@@ -276,3 +311,23 @@ def test_what_a_scorer_cannot_be_asked_is_said(changes, words, distil, tmp_path,
     with ends_with_error(capsys, *words):
         run_here({**distil, "stage": "prediction", "student": "1,16,2,32",
                   "output_dir": tmp_path / "out", **changes}, distillation_run)
+
+
+@pytest.mark.parametrize("changes, words", [
+    ({"do_train": False}, ("--do_train", "--do_test")),
+    ({"data_dir": "nowhere"}, ("--data_dir=nowhere",)),
+    ({"max_seq_length": 4}, ("--max_seq_length=4", "5")),
+    ({"dev_file": "alone.jsonl", "do_eval": True}, ("alone.jsonl", "nothing to rank")),
+    ({"train_file": "long.jsonl"}, ("long.jsonl", "--max_seq_length=32")),
+    ({"metric_for_best": "f1", "eval_each_epoch": True, "do_eval": True},
+     ("--metric_for_best=f1", "recall_at_10")),
+    ({"do_train": False, "do_eval": True}, ("output_weights", "--do_train")),
+    ({"do_train": False, "do_test": True, "init_checkpoint": None, "bert_config_file": None},
+     ("--output_dir=", "out has no trained model", "--init_checkpoint")),
+])
+def test_wrong_input_is_one_line(changes, words, flags, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write_slots(tmp_path / "alone.jsonl", [SlotExample("a ", ".", ("cat",), 1)])
+    write_slots(tmp_path / "long.jsonl", [SlotExample("a ", ".", ("cat " * 40,), 1)])
+    with ends_with_error(capsys, *words):
+        run_here({**flags, "output_dir": tmp_path / "out", "do_train": True, **changes}, run)

@@ -94,11 +94,6 @@ def test_lines_between_documents_have_any_columns(columns, document, by, tmp_pat
         assert len(list(formats.open_file(str(path), Layout(), has_tags=False).sentences())) == 2
 
 
-def test_a_file_of_lines_between_documents_holds_no_sentences(tmp_path):
-    with pytest.raises(UserError, match="holds no sentences"):
-        read(tmp_path / "a.txt", "-DOCSTART- -X- O\n\n")
-
-
 @pytest.mark.parametrize("by", [" ", "\t"])
 def test_a_mark_of_unicode_may_be_a_word(by, tmp_path):
     words = ["\ufeff", "Paris", "\ufeff", "\u0085", "\u200b", "\u2028", "\u00a0"]
@@ -170,6 +165,7 @@ def test_spans_that_no_tags_can_spell_are_told():
 
 @pytest.mark.parametrize("name, text, message", [
     ("a.txt", "\n \n", "a.txt holds no sentences"),
+    ("a.txt", "-DOCSTART- -X- O\n\n", "a.txt holds no sentences"),
     ("a.txt", "the O\ncat\n", r"a.txt, line 2: 1 columns, and the first line has 2"),
     ("a.txt", "the\ncat\n", r"a.txt, line 1: 1 columns, and words and tags need one each"),
     ("a.txt", "the O\ncat NN\n", "a.txt, line 2: 'NN' is no tag: .* is --tag_column right"),
