@@ -47,7 +47,11 @@ def open_store(patterns: str, flag: str, sizes: Sizes, store_dir: str) -> Opened
         patterns: names of files, patterns and directories, comma-separated.
         flag: the flag that gives them, for messages.
     """
-    specifications = _specifications(find(patterns, flag), flag, sizes)
+    paths = find(patterns, flag)
+    specifications = {path: _specification(path, sizes) for path in paths}
+    specifications = {path: each for path, each in specifications.items() if each}
+    if not specifications:
+        raise UserError(f"{flag}: there is no record in {', '.join(paths)[:200]}")
     hashes = [provenance.content_hash(path, store_dir) for path in specifications]
 
     def chunks() -> Iterator[store.Chunk]:
@@ -59,17 +63,13 @@ def open_store(patterns: str, flag: str, sizes: Sizes, store_dir: str) -> Opened
 
     key = {"files": hashes, "max_seq_length": sizes.max_seq_length,
            "vocab_size": sizes.vocab_size}
-    records = store.open_or_build(store_dir, "pretraining", key, _columns(sizes.vocab_size), chunks)
+    ids = store.Column("uint16" if sizes.vocab_size <= 2**16 else "uint32", ragged=True)
+    columns = {"input_ids": ids, "masked_lm_ids": ids,
+               "masked_lm_positions": store.Column("uint16", ragged=True),
+               "first_segment_length": store.Column("int32", ragged=False),
+               "next_sentence_label": store.Column("uint8", ragged=False)}
+    records = store.open_or_build(store_dir, "pretraining", key, columns, chunks)
     return Opened(records, files.hash_of_json(hashes), list(specifications))
-
-
-def _specifications(paths: List[str], flag: str, sizes: Sizes) -> Dict[str, Specification]:
-    """The features of each file that holds records."""
-    found = {path: _specification(path, sizes) for path in paths}
-    found = {path: specification for path, specification in found.items() if specification}
-    if not found:
-        raise UserError(f"{flag}: there is no record in {', '.join(paths)[:200]}")
-    return found
 
 
 def find(patterns: str, flag: str) -> List[str]:
@@ -129,14 +129,6 @@ def read_chunks(path: str, specification: Specification,
     for batch in _parsed(path, specification):
         yield _chunk(batch, vocab_size, f"{path}, records from {num_read + 1:,} on")
         num_read += len(batch["input_ids"])
-
-
-def _columns(vocab_size: int) -> Dict[str, store.Column]:
-    ids = store.Column("uint16" if vocab_size <= 2**16 else "uint32", ragged=True)
-    return {"input_ids": ids, "masked_lm_ids": ids,
-            "masked_lm_positions": store.Column("uint16", ragged=True),
-            "first_segment_length": store.Column("int32", ragged=False),
-            "next_sentence_label": store.Column("uint8", ragged=False)}
 
 
 def _parsed(path: str, specification: Specification) -> Iterator[Dict[str, np.ndarray]]:

@@ -142,8 +142,8 @@ def load(path: str, encoding: Encoding, settings: WindowSettings, store_dir: str
     """
     files.require_file(path, "the file of questions", files.DOCUMENT_BYTES)
     content = provenance.content_hash(path, store_dir)
-    key = {"content": content, **encoding.facts(), "is_training": is_training, "differing_ids": not is_training,
-           **dataclasses.asdict(settings)}
+    key = {"content": content, **encoding.facts(), "is_training": is_training,
+           "differing_ids": not is_training, **dataclasses.asdict(settings)}
     prepare = _Preparation(path, encoding, settings, is_training, dict.fromkeys(_COUNTS, 0))
     records = open_or_tokenize(
         path, encoding, store_dir,
@@ -151,16 +151,16 @@ def load(path: str, encoding: Encoding, settings: WindowSettings, store_dir: str
         _columns(encoding, is_training), prepare.paragraphs, prepare.chunk, unit="paragraphs",
         chunk_size=_CHUNK_CHARACTERS, size_of=lambda paragraph: len(paragraph.context),
         facts=lambda: prepare.counts)
-    found = QuestionSet(path, records, content, encoding, settings, dynamic_padding)
+    questions = QuestionSet(path, records, content, encoding, settings, dynamic_padding)
     counts, num_questions = records.facts, f"{records.facts['num_questions']:,} questions"
     if is_training and counts["num_misplaced"]:
-        log.warn(f"{path}: {counts['num_misplaced']:,} answers are not where their answer_start says; "
-                 f"they are not learned from, and {counts['num_left_out']:,} of {num_questions}, which "
-                 "have no other, are left out")
-    if not len(found):
+        log.warn(f"{path}: {counts['num_misplaced']:,} answers are not where their answer_start "
+                 f"says; they are not learned from, and {counts['num_left_out']:,} of "
+                 f"{num_questions}, which have no other, are left out")
+    if not len(questions):
         raise UserError(f"{path}: of its {num_questions} none can be used: they have no answers "
                         "where their answer_start says, or no context")
-    return found
+    return questions
 
 
 def encode(paragraphs: Iterable[Paragraph], encoding: Encoding,
@@ -216,13 +216,16 @@ class _Preparation(NamedTuple):
         self.encoding.counts.add_rows(1, num_pairs=1)
         self.encoding.counts.add([paragraph.context], context.ids, context.lengths.sum(keepdims=True))
         token_words = np.repeat(np.arange(len(context.lengths)), context.lengths)
+        cls, sep = [self.encoding.tokenizer.cls_id], [self.encoding.tokenizer.sep_id]
         queries = _split(*self.encoding.encode([question.text for question in paragraph.questions]))
         for question, query in zip(paragraph.questions, queries):
             self.counts["num_questions"] += 1
             self.counts["num_unlabelled"] += question.answers is None
             query = query[:self.settings.max_query_length]
             spans = _spans(len(context.ids), len(query), self.encoding, self.settings)
-            row = {"input_ids": _input_ids(query, context.ids, spans, self.encoding),
+            ids = [part for start, length in zip(*spans)
+                   for part in (cls, query, sep, context.ids[start:start + length], sep)]
+            row = {"input_ids": np.concatenate(ids) if ids else np.zeros(0, np.int64),
                    "window_lengths": spans.lengths + len(query) + NUM_SPECIAL,
                    "query_length": len(query)}
             if not self.is_training:
@@ -276,16 +279,6 @@ def _spans(num_tokens: int, query_length: int, encoding: Encoding,
     """The windows over a context."""
     return windows.over(num_tokens, encoding.max_seq_length - query_length - NUM_SPECIAL,
                         settings.doc_stride)
-
-
-def _input_ids(query: np.ndarray, context: np.ndarray, spans: windows.Windows,
-               encoding: Encoding) -> np.ndarray:
-    """The tokens of all windows of a question, one window after the other."""
-    separator = np.array([encoding.tokenizer.sep_id])
-    first_segment = np.concatenate([[encoding.tokenizer.cls_id], query, separator])
-    parts = [part for start, length in zip(spans.starts.tolist(), spans.lengths.tolist())
-             for part in (first_segment, context[start:start + length], separator)]
-    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
 
 def _span_of(answer: Answer, context: _Context, encoding: Encoding) -> Tuple[int, int]:

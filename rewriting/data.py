@@ -115,15 +115,15 @@ def load_slots(path: str, encoding: Encoding, store_dir: str, *, dynamic_padding
     records = open_or_tokenize(
         path, encoding, store_dir, f"slots-{pathlib.Path(path).stem}", key, columns, read,
         functools.partial(_encode, encoding=encoding), unit="slots", chunk_size=_SLOTS_AT_A_TIME)
-    found = _slot_set(records, content, encoding, dynamic_padding)._replace(path=path)
+    slots = _slot_set(records, content, encoding, dynamic_padding)._replace(path=path)
     if labelled:
-        return _readable(found, encoding)
+        return _readable(slots, encoding)
     odd = OddRows("phrases have no score, and empty lines in the predictions")
-    for number in np.flatnonzero(~found.is_readable) + 1:
+    for number in np.flatnonzero(~slots.is_readable) + 1:
         odd.add(f"{path}, phrase {number:,}: {unread(encoding)}, or its line is no slot"
                 + (f": {malformed.first}" if malformed.first else ""))
-    odd.report(len(found.pairs))
-    return found
+    odd.report(len(slots.pairs))
+    return slots
 
 
 def encode_slots(examples: Sequence[SlotExample], encoding: Encoding) -> SlotSet:
@@ -156,8 +156,7 @@ def _encode(examples: Sequence[SlotExample], encoding: Encoding) -> store.Chunk:
 def _slot_set(records: store.Records, content: str, encoding: Encoding,
               dynamic_padding: bool) -> SlotSet:
     """All slots with all their phrases."""
-    num_phrases = records.lengths("phrase_lengths")
-    phrase_lengths = records.flat("phrase_lengths")
+    num_phrases, phrase_lengths = records.lengths("phrase_lengths"), records.flat("phrase_lengths")
     # The same token ids with one record for each phrase.
     candidates = store.Records(len(phrase_lengths), {"ids": records.flat("ids")},
                                {"ids": np.append(0, np.cumsum(phrase_lengths))})
@@ -179,8 +178,8 @@ def _readable(slots: SlotSet, encoding: Encoding) -> SlotSet:
     slot_kept = num_phrases > 0
     if not is_kept.all():
         log.warn(f"{slots.path}: {int((~slots.is_readable).sum()):,} phrases are left out, and "
-                 f"with their own phrase {int((~slot_kept).sum()):,} slots: they have no tokens or more "
-                 f"than {pairs.longest_phrase(encoding.max_seq_length)}, and the model reads a "
+                 f"with their own phrase {int((~slot_kept).sum()):,} slots: they have no tokens or "
+                 f"more than {pairs.longest_phrase(encoding.max_seq_length)}, and the model reads a "
                  f"phrase twice within --max_seq_length={encoding.max_seq_length}")
     return slots._replace(pairs=slots.pairs.chosen(is_kept), num_phrases=num_phrases[slot_kept],
                           num_fitting=slots.num_fitting[slot_kept])

@@ -155,22 +155,16 @@ def load_sentences(file: TaggedFile, tags: TagSet, encoding: Encoding, store_dir
         chunk_size=_SENTENCES_AT_A_TIME, facts=lambda: {"missed": missed})
     if not len(records):
         raise UserError(f"{file.path} holds no sentences")
-    found = SentenceSet(records, tags, encoding.max_seq_length, files.hash_of_json(content),
-                        dynamic_padding, file)
-    _report(found, file.path)
-    return found
-
-
-def _report(found: SentenceSet, path: str) -> None:
-    opens, closes = (found.records.scalars(name) == 1 for name in ("opens", "closes"))
-    num_long = int((opens & ~closes).sum())
+    opens, closes = (records.scalars(name) == 1 for name in ("opens", "closes"))
+    num_long, num_missed = int((opens & ~closes).sum()), sum(records.facts["missed"].values())
     if num_long:
-        log.info(f"{path}: {num_long:,} of {int(opens.sum()):,} sentences are longer than "
-                 f"--max_seq_length={found.max_seq_length}: they are read in overlapping windows")
-    num_missed = sum(found.records.facts["missed"].values())
+        log.info(f"{file.path}: {num_long:,} of {int(opens.sum()):,} sentences are longer than "
+                 f"--max_seq_length={encoding.max_seq_length}: they are read in overlapping windows")
     if num_missed:
-        log.warn(f"{path}: {num_missed:,} entities begin or end within a word or "
-                 "overlap others: they are not trained on, and count as not found")
+        log.warn(f"{file.path}: {num_missed:,} entities begin or end within a word or overlap "
+                 "others: they are not trained on, and count as not found")
+    return SentenceSet(records, tags, encoding.max_seq_length, files.hash_of_json(content),
+                       dynamic_padding, file)
 
 
 def encode_words(sentences: List[List[str]], tags: TagSet, encoding: Encoding) -> SentenceSet:
