@@ -93,8 +93,9 @@ def convert_from_huggingface(source_dir: str, output_dir: str, *,
     values = {row.tensorflow: _transposed(row, weights.read(row.huggingface))
               for row in matched.rows}
     warnings = config_warnings + tokenizer_warnings + matched.warnings
-    return _write_model_folder(output_dir, values, bert_config, tokens, do_lower_case, longest, description,
-                               warnings + (sentences.warnings if sentences else []))
+    return _write_model_folder(
+        output_dir, values, bert_config, tokens, do_lower_case, longest, description,
+        warnings + (sentences.warnings if sentences else []))
 
 
 def convert_from_checkpoint(source: str, output_dir: str, *, labels: Sequence[str],
@@ -177,7 +178,8 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
     vocab_file = vocab_file or model.file(vocabulary.FILE)
     tokens = vocabulary.read_tokens(vocab_file, config["vocab_size"])
     do_lower_case, warnings = vocabulary.read_casing(os.path.dirname(vocab_file), tokens)
-    max_length, gives_vectors = config["max_position_embeddings"], task_json.gives_vectors(description)
+    max_length = config["max_position_embeddings"]
+    gives_vectors = task_json.gives_vectors(description)
     if variables.CLASSIFIER not in matched.parts:
         labels = None
     if gives_vectors or labels:

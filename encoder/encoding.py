@@ -5,7 +5,8 @@ longer text is cut, by default at its end. If b has no tokens, it has no [SEP] e
 """
 
 from typing import (
-    Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar)
+    Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple,
+    TypeVar)
 
 import numpy as np
 
@@ -96,18 +97,20 @@ def load_encoding(vocab_file: str, *, do_lower_case: bool, max_seq_length: int,
                     type_vocab_size=type_vocab_size)
 
 
-def open_or_tokenize(path: str, encoding: Encoding, store_dir: str, name: str, key: Mapping[str, Any],
-                     columns: Mapping[str, store.Column], read: Callable[[], Iterable[Item]],
+def open_or_tokenize(path: str, encoding: Encoding, store_dir: str, name: str,
+                     key: Mapping[str, Any], columns: Mapping[str, store.Column],
+                     read: Callable[[], Iterable[Item]],
                      encode: Callable[[List[Item]], store.Chunk], *, unit: str, chunk_size: int,
                      size_of: Callable[[Item], int] = lambda item: 1,
                      facts: Callable[[], Mapping[str, Any]] = dict) -> store.Store:
-    """Opens the store of a file's texts, tokenizing them first if there is none; reports what is odd.
+    """Opens the store of a file's texts, tokenizing them first if needed; reports what is odd.
 
     Args:
         path: of the file, for messages.
-        store_dir, name, key, columns, facts: see `store.open_or_build`; the facts get the counts of texts.
+        store_dir, name, key, columns, facts: see `store.open_or_build`; the counts of texts are
+            added to the facts.
         read: called only to tokenize; yields the items of the file, such as sentences.
-        encode: makes a chunk of the store from some items.
+        encode: makes a chunk of the store from items.
         unit: of items, in the plural, for messages.
         chunk_size, size_of: see `in_chunks`.
     """

@@ -58,7 +58,8 @@ def open_weights(folder: str) -> Weights:
     with files.open_regular(path, "weights") as file:
         header = file.read(min(int.from_bytes(file.read(8), "little"), _HEADER_BYTES + 1))
     if len(header) > _HEADER_BYTES:
-        raise UserError(f"{path} describes its tensors in over {_HEADER_BYTES:,} bytes: they are no BERT's")
+        raise UserError(f"{path} describes its tensors in over {_HEADER_BYTES:,} bytes: they are "
+                        "no BERT's")
     try:
         file = safetensors.safe_open(path, "np")
     except safetensors.SafetensorError as error:

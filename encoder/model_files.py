@@ -134,8 +134,8 @@ def check(model: ModelFiles, needs: str) -> None:
             raise UserError(
                 f"{model.flag}={model.path}: {model.folder} holds no {task_json.FILE}, so that the "
                 "labels of this classifier are not known: python -m encoder.convert "
-                f"--from_checkpoint={model.path} --labels=... --output_dir=... makes a model folder "
-                "of it")
+                f"--from_checkpoint={model.path} --labels=... --output_dir=... makes a model "
+                "folder of it")
     if variables.WORD_EMBEDDINGS not in model.checkpoint.shapes:
         examples = ", ".join(model.checkpoint.parameters()[:3])
         raise UserError(f"{model.flag}={model.checkpoint.path} is not a BERT: it has none of the "

@@ -47,7 +47,7 @@ class Row(NamedTuple):
 
     @property
     def transposed(self) -> bool:
-        """Whether Hugging Face has it transposed: a dense layer's kernel is [inputs, outputs] here."""
+        """Whether Hugging Face has it transposed: a dense layer's kernel, [inputs, outputs]."""
         return self.tensorflow.endswith("/kernel")
 
 

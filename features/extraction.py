@@ -50,9 +50,8 @@ class Extraction(stream.Stream):
     def open(self, values: flags.FlagValues, source: stream.Input, odd: OddRows) -> stream.Texts:
         """The texts, which are counted first, and lines of JSON or an array."""
         total = sum(1 for _ in read_texts(source, OddRows("", skips_lines=odd.skips_lines)))
-        write, header = formats.json_line, ""
-        if self._is_array:
-            write, header = (lambda number, text, row: row), array_header(total, self._values_per_text)
+        header = array_header(total, self._values_per_text) if self._is_array else ""
+        write = (lambda number, text, row: row) if self._is_array else formats.json_line
         return stream.Texts(read_texts(source, odd), write, header, total,
                             lambda: self._encoding.report(str(source)))
 

@@ -192,7 +192,7 @@ class _Preparation(NamedTuple):
     counts: Dict[str, int]  # by the names of _COUNTS
 
     def paragraphs(self) -> Iterator[Paragraph]:
-        """The paragraphs of the file. Only questions to learn from may share an id, unlike answers."""
+        """The paragraphs of the file; the ids of questions to answer must differ."""
         self.counts.update(dict.fromkeys(_COUNTS, 0))
         seen: Dict[str, str] = {}
         for paragraph in squad_files.paragraphs(self.path):
@@ -214,7 +214,8 @@ class _Preparation(NamedTuple):
         words = squad_files.words_of(paragraph.context)
         context = _Context(words, *self.encoding.tokenizer.encode_batch(words.texts))
         self.encoding.counts.add_rows(1, num_pairs=1)
-        self.encoding.counts.add([paragraph.context], context.ids, context.lengths.sum(keepdims=True))
+        self.encoding.counts.add(
+            [paragraph.context], context.ids, context.lengths.sum(keepdims=True))
         token_words = np.repeat(np.arange(len(context.lengths)), context.lengths)
         cls, sep = [self.encoding.tokenizer.cls_id], [self.encoding.tokenizer.sep_id]
         queries = _split(*self.encoding.encode([question.text for question in paragraph.questions]))

@@ -18,8 +18,9 @@ _ARTICLE = re.compile(r"\b(a|an|the)\b")
 _CMRC_PUNCTUATION = str.maketrans("", "", "-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
 _HAN = re.compile("([\u4e00-\u9fa5])")
 
-# The conventions of the Penn Treebank, which CMRC's script takes from NLTK: marks stand alone, and so do what is shortened ('s, n't), a full stop at the end,
-# and a comma that no digit follows. Quotes are `` where they open and '' where they close.
+# The conventions of the Penn Treebank, which CMRC's script takes from NLTK: marks stand alone, and so
+# do what is shortened ('s, n't), a full stop at the end, and a comma that no digit follows. Quotes
+# are `` where they open and '' where they close.
 _OPENING_QUOTE = re.compile(r'^"|(?<=^")"|(?<=[ ([{<])"')
 _SEPARATE = r"""\.{2,} | `` | '' | [][(){}<>;@#$%&?!“‘«„»”’—–]
     | ,(?!\d) | \.(?=[])}>"'»”’\s]*$)"""

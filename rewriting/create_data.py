@@ -133,7 +133,8 @@ def _create(values: flags.FlagValues, options: SetSettings, output_dir: str) -> 
     with Counter("Reading", unit="texts") as counter:
         for path in values.input_file:
             for text, category in texts.read_with_categories(
-                    path, "--input_file", values.text_column, values.header, values.category_column):
+                    path, "--input_file", values.text_column, values.header,
+                    values.category_column):
                 texts_of[options.split_of(text)].append(_Text(text, category))
                 counter.advance(1)
     with contextlib.ExitStack() as stack:  # all sets appear at its end
@@ -150,7 +151,8 @@ def _create(values: flags.FlagValues, options: SetSettings, output_dir: str) -> 
                 raise UserError(
                     f"--input_file={','.join(values.input_file)}: the train set would have no "
                     "slot: lower --dev_fraction and --test_fraction, or give more texts with two "
-                    f"clauses of two to {options.max_clause_words:,} words (--max_clause_words){reason}")
+                    f"clauses of two to {options.max_clause_words:,} words "
+                    f"(--max_clause_words){reason}")
             _report(os.path.join(output_dir, split + slot_files.EXTENSIONS[options.format]),
                     len(texts_of[split]), counts)
 
@@ -175,11 +177,11 @@ class _Negatives:
         """For each slot of a text `count` negatives, or fewer if there are no more."""
         own, nearest = {slot.clause for slot in its_slots}, []
         if self._index and its_slots:  # by BM25, as when rewriting
-            matches = self._index.top(
+            rows = self._index.top(
                 its_slots[0].filled(its_slots[0].clause),
                 4 * count + 2 * len(own),  # some will be the text's own, or duplicates
                 np.ones(len(self._clauses), bool))
-            nearest = [self._clauses[row] for row in matches.rows]
+            nearest = [self._clauses[row] for row in rows]
         return [self._draw_for(own, count, iter(nearest)) for _ in its_slots]
 
     def _draw_for(self, own: Set[str], count: int, nearest: Iterator[str]) -> List[str]:

@@ -179,7 +179,7 @@ def _readable(slots: SlotSet, encoding: Encoding) -> SlotSet:
     if not is_kept.all():
         log.warn(f"{slots.path}: {int((~slots.is_readable).sum()):,} phrases are left out, and "
                  f"with their own phrase {int((~slot_kept).sum()):,} slots: they have no tokens or "
-                 f"more than {pairs.longest_phrase(encoding.max_seq_length)}, and the model reads a "
-                 f"phrase twice within --max_seq_length={encoding.max_seq_length}")
+                 f"more than {pairs.longest_phrase(encoding.max_seq_length)}, and the model reads "
+                 f"a phrase twice within --max_seq_length={encoding.max_seq_length}")
     return slots._replace(pairs=slots.pairs.chosen(is_kept), num_phrases=num_phrases[slot_kept],
                           num_fitting=slots.num_fitting[slot_kept])

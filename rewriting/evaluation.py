@@ -121,8 +121,9 @@ def page(measured: Measured) -> List[Section]:
         Table("Ranks", "Slots by the rank of their own phrase, which is behind those of equal score.",
               ("Rank", "Slots", "Share"),
               [(rank, count, count / sum(counts)) for rank, count in zip(_RANKS, counts)]),
-        MarkedTexts("Misses", "The worst first. The slot's own phrase is blue, the first of those ahead of "
-                    "it are orange, each with its score, the log-odds.", _misses(measured.shown, worst))]
+        MarkedTexts("Misses", "The worst first. The slot's own phrase is blue, the first of those "
+                    "ahead of it are orange, each with its score, the log-odds.",
+                    _misses(measured.shown, worst))]
 
 
 def _misses(shown: Shown, worst: Sequence[int]) -> List[Dict[str, List[Part]]]:

@@ -90,7 +90,7 @@ class Rewriter(NamedTuple):
     top_k: int  # the most rewrites of a text
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        """Texts as pairs to score; the result of a text is its best rewrites, most probable first."""
+        """Texts as pairs to score; the result of a text is its best rewrites, the best first."""
         numbered_slots, candidates = self.candidates(texts)
 
         def decode(predictions: Dict[str, np.ndarray]) -> List[List[Rewrite]]:
@@ -131,7 +131,7 @@ class Rewriter(NamedTuple):
         """
         own_clauses = set(map(_normalized, clauses(text)))
         count = self.num_candidates + len(own_clauses)
-        rows = self.pool.index.top(text, count, self.pool.is_usable).rows
+        rows = self.pool.index.top(text, count, self.pool.is_usable)
         others = np.flatnonzero(self.pool.is_usable)[:2 * count] if len(rows) < count else []
         rows = list(dict.fromkeys([*rows, *others]))[:count]
         return [row for row, phrase in zip(rows, self.pool.phrases(rows))

@@ -7,7 +7,7 @@ from absl import flags
 
 from encoder import model_flags
 from engine.cli import command
-from rewriting.scorer import PhraseScorer, classification, find
+from rewriting.scorer import CLASSIFICATION, PhraseScorer, find
 from runs import sets, training_command
 from tasks import capability
 
@@ -42,7 +42,8 @@ def main(values: flags.FlagValues) -> None:
     def scorer(values: flags.FlagValues) -> PhraseScorer:
         for name in sets.wanted(values) + ["test"] * values.do_test:
             find(values, name)  # what is missing shall not wait for the model
-        return PhraseScorer(classification(values.predict_labels), *model_flags.load_model(values))
+        return PhraseScorer(CLASSIFICATION._replace(predict_labels=values.predict_labels),
+                            *model_flags.load_model(values))
 
     training_command.run(values, PhraseScorer, scorer)
 

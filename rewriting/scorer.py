@@ -18,14 +18,9 @@ from tasks import model_folder
 from tasks.capability import Classifier, Reading, results_of, training_of
 from tasks.model_folder import Classification
 
-TASK_NAME = "rewriting"
+CLASSIFICATION = Classification(KIND, takes_pairs=True, task_name="rewriting")
 _NO_SLOT = ("the text has no slot, or several: it is [MASK], or as many "
             f"{slot_files.BERT_AD_MARK} as the phrase has characters")
-
-
-def classification(predict_labels: str = model_folder.NAME) -> Classification:
-    """How phrases are scored."""
-    return Classification(KIND, takes_pairs=True, task_name=TASK_NAME, predict_labels=predict_labels)
 
 
 def find(values: flags.FlagValues, name: str) -> str:
@@ -55,7 +50,7 @@ class PhraseScorer(Classifier):
             raise UserError(f"{trained.flag}={trained.path} holds another kind of classifier "
                             f'(task.json has "kind": "{loaded.kind.name}", not "{KIND.name}"); it '
                             "must be the output of python -m rewriting.run")
-        model = cls(classification(), config, encoding)
+        model = cls(CLASSIFICATION, config, encoding)
         model.check()
         return model
 
@@ -89,7 +84,8 @@ class PhraseScorer(Classifier):
         return evaluation.measure(held_out, predict)
 
     def write(self, job: Job, test: SlotSet, suffix: str, predict: Predict) -> None:
-        self.write_predictions(job, predict(test.pairs.source())["logits"], suffix, test.is_readable)
+        logits = predict(test.pairs.source())["logits"]
+        self.write_predictions(job, logits, suffix, test.is_readable)
 
     def page(self, job: Job, measured: Measured) -> List[Section]:
         return evaluation.page(measured)

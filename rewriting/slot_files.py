@@ -53,18 +53,15 @@ def read_slots(path: str, *, labelled: bool = True,
     if extension not in (".jsonl", ".tsv", ".txt"):
         raise UserError(f"{path}: its name must end in .jsonl, or in .tsv or .txt for bert-ad's "
                         "lines")
-    slots = (_ours if extension == ".jsonl" else _bert_ads)(path, labelled, odd)
+    slots = _bert_ads(path, labelled, odd)
+    if extension == ".jsonl":
+        slots = (slot or UNREAD for _, slot in text_files.json_objects(
+            path, odd, lambda number, value: _our_slot(f"{path}, line {number}", value, labelled)))
     first = next(slots, None)
     if first is None:
         raise UserError(f"{path} holds no slots")
     yield first
     yield from slots
-
-
-def _ours(path: str, labelled: bool, odd: Optional[OddRows]) -> Iterator[SlotExample]:
-    for _, slot in text_files.json_objects(path, odd, lambda line_number, value: _our_slot(
-            f"{path}, line {line_number}", value, labelled)):
-        yield slot or UNREAD
 
 
 def _our_slot(where: str, value: Dict[str, Any], labelled: bool) -> SlotExample:

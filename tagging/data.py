@@ -159,7 +159,8 @@ def load_sentences(file: TaggedFile, tags: TagSet, encoding: Encoding, store_dir
     num_long, num_missed = int((opens & ~closes).sum()), sum(records.facts["missed"].values())
     if num_long:
         log.info(f"{file.path}: {num_long:,} of {int(opens.sum()):,} sentences are longer than "
-                 f"--max_seq_length={encoding.max_seq_length}: they are read in overlapping windows")
+                 f"--max_seq_length={encoding.max_seq_length}: they are read in overlapping "
+                 "windows")
     if num_missed:
         log.warn(f"{file.path}: {num_missed:,} entities begin or end within a word or overlap "
                  "others: they are not trained on, and count as not found")
