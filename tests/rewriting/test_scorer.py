@@ -14,7 +14,7 @@ from exports import run_frozen_graph, run_saved_model
 from pages import Page
 from rewriting import data, evaluation, run, slot_files
 from rewriting.slot_files import SlotExample
-from rewriting_files import create_here, made_up_texts, write_slots
+from rewriting_files import write_slots
 from runs import predict
 from runs.capability import Measured
 from runs.report_page import Part
@@ -239,22 +239,6 @@ def test_the_metrics_of_a_category_are_those_of_its_slots_alone(scorer, folder, 
         assert {name: row[name] for name in alone if name != "eval_loss"} == pytest.approx(
             {name: value for name, value in alone.items() if name != "eval_loss"})
         assert (row["num_slots"], row["num_pairs"]) == (len(own), 3 * len(own))
-
-
-def test_create_data_takes_the_categories_of_texts_along(tmp_path, capsys):
-    kinds = ("news", "games")
-    (tmp_path / "texts.csv").write_text("kind,text\n" + "".join(
-        f'{kinds["cat" in text]},"{text}"\n' for text in made_up_texts(60)))
-    flags = {"input_file": tmp_path / "texts.csv", "output_dir": tmp_path}
-    for form in slot_files.EXTENSIONS:
-        create_here(category_column="kind", format=form, **flags)
-    found = slots_in(tmp_path / "train.jsonl")
-    assert slots_in(tmp_path / "train.tsv") == found
-    assert {slot.category for slot in found} == set(kinds)
-    assert all(slot.category == kinds["cat" in slot.before + slot.phrases[0] + slot.after]
-               for slot in found)
-    with ends_with_error(capsys, "no column 'sort' for --category_column"):
-        create_here(category_column="sort", **flags)
 
 
 def test_the_report_shows_the_ranks_and_the_worst_misses_first(two_layers, scorer, tmp_path):
