@@ -14,8 +14,7 @@ from engine.cli import command, device_flags, shards
 from engine.disk import files
 from engine.errors import UserError
 from engine.inference import PredictionSettings
-from features import formats
-from features.extraction import Extraction
+from features.extraction import Extraction, is_array
 from modeling import BertConfig
 from runs.stream import run
 
@@ -69,10 +68,10 @@ def open_model(values: flags.FlagValues) -> Extraction:
         log.warn("--use_one_hot_embeddings is for TPUs and has no effect here")
     files.require_file(settings.required(values, "input_file"), "--input_file")
     output_file = settings.required(values, "output_file")
-    if formats.is_array(output_file) and not values.pooling:
+    if is_array(output_file) and not values.pooling:
         raise UserError(f"--output_file={output_file}: an array holds one vector for each text; give "
                         "--pooling, too, or name a file for lines of JSON")
-    if formats.is_array(output_file) and values.skip_bad_lines:
+    if is_array(output_file) and values.skip_bad_lines:
         raise UserError(f"--skip_bad_lines: --output_file={output_file} is an array, which has no "
                         "place for an error; name a file for lines of JSON")
     settings.required(values, "init_checkpoint")

@@ -1,7 +1,11 @@
-"""Extracts the features of the texts of a file: the states of some layers of an encoder."""
+"""Extracts the features of the texts of a file: the states of some layers of an encoder.
+
+They are written as Google's JSON lines, JSON lines with a vector each, or a NumPy array.
+"""
 
 import functools
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+import json
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -18,11 +22,11 @@ from engine.data.odd_rows import OddRows
 from engine.disk import provenance
 from engine.disk.resumable_file import array_header
 from engine.model import Forward, Mode, Outputs
-from features import formats
 from runs import stream
 from runs.capability import Encoded
 
 _BETWEEN = " ||| "  # two texts of a line, as in Google's code
+_DIGITS = 6  # of a value after the point, as in Google's
 _CHUNK_TEXTS = 4096  # at a time, or fewer:
 _CHUNK_VALUES = 2**23  # 32 MB, and 80 MB of JSON
 
@@ -42,7 +46,7 @@ class Extraction(stream.Stream):
         super().__init__(forward_of(config, layers, pooling), checkpoint, values)
         self._config, self._encoding = config, encoding
         self._layers, self._pooling = layers, pooling
-        self._is_array = formats.is_array(values.output_file)
+        self._is_array = is_array(values.output_file)
         vectors = 1 if pooling else encoding.max_seq_length
         self._values_per_text = vectors * len(layers) * config.hidden_size  # the most
         self.chunk_size = max(1, min(_CHUNK_TEXTS, _CHUNK_VALUES // self._values_per_text))
@@ -51,7 +55,7 @@ class Extraction(stream.Stream):
         """The texts, which are counted first, and lines of JSON or an array."""
         total = sum(1 for _ in read_texts(source, OddRows("", skips_lines=odd.skips_lines)))
         header = array_header(total, self._values_per_text) if self._is_array else ""
-        write = (lambda number, text, row: row) if self._is_array else formats.json_line
+        write = (lambda number, text, row: row) if self._is_array else json_line
         return stream.Texts(read_texts(source, odd), write, header, total,
                             lambda: self._encoding.report(str(source)))
 
@@ -64,11 +68,11 @@ class Extraction(stream.Stream):
             if self._is_array:
                 return map(np.ndarray.tobytes, states)
             if self._pooling:
-                return formats.vectors(states)
+                return vectors(states)
             tokens = (self._encoding.tokenizer.convert_ids_to_tokens(
                 records.values("input_ids", np.array([number]))[0].tolist())
                 for number in range(len(rows)))
-            return formats.tokens(tokens, states, self._layers)
+            return tokens(tokens, states, self._layers)
 
         return Encoded(source, decode)
 
@@ -128,3 +132,39 @@ def forward_of(config: modeling.BertConfig, layers: Sequence[int],
             states = bert.pooled(states, features["input_mask"], pooling)
         return Outputs(loss=None, predictions={"states": states})
     return forward
+
+
+def is_array(path: str) -> bool:
+    """Whether an output file of this name is a NumPy array; others have lines of JSON."""
+    return path.endswith(".npy")
+
+
+def tokens(tokens_of_texts: Iterable[List[str]], states: np.ndarray, layers: Sequence[int]
+           ) -> Iterator[Dict[str, Any]]:
+    """A JSON object for each text, with the states of each token, like Google's.
+
+    Args:
+        states: [n, t, layers x D], with padding.
+    """
+    for of_text, values in zip(tokens_of_texts, states):
+        values = _rounded(values[:len(of_text)].reshape(len(of_text), len(layers), -1))
+        yield {"features": [
+            {"token": token, "layers": [{"index": layer, "values": of_layer}
+                                        for layer, of_layer in zip(layers, of_token)]}
+            for token, of_token in zip(of_text, values)]}
+
+
+def vectors(states: np.ndarray) -> Iterator[Dict[str, Any]]:
+    """A JSON object for each text, with its vector."""
+    return ({"values": values} for values in _rounded(states))
+
+
+def json_line(number: int, text: Any, entry: Union[Dict[str, Any], str]) -> str:
+    """A line for the text of this number, from 0 in the whole input; `entry` may be an error."""
+    entry = {"error": entry} if isinstance(entry, str) else entry
+    return json.dumps({"linex_index": number, **entry}) + "\n"
+
+
+def _rounded(states: np.ndarray) -> List[Any]:
+    # Exact: a float32 times 10^6 has at most 38 bits, so this is Python's round().
+    return np.round(states.astype(np.float64), _DIGITS).tolist()

@@ -4,7 +4,9 @@ A plain text is a pair: a question, and the context that the answer is in.
 """
 
 import dataclasses
-from typing import Any, Dict, List, Mapping, Sequence, Tuple, get_type_hints
+import json
+import os
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, get_type_hints
 
 import tensorflow.compat.v1 as tf
 from absl import flags
@@ -12,19 +14,29 @@ from absl import flags
 from encoder import task_json
 from encoder.encoding import Encoding
 from encoder.model_files import ModelFiles
+from engine import log
 from engine.checkpoints.checkpoints import Checkpoint
+from engine.disk import files
 from engine.errors import UserError
 from engine.model import Forward, Mode
 from modeling import BertConfig
-from reading import data, evaluation, model, report
+from reading import data, model, report, scores
 from reading.answers import NONE_POSSIBLE, Answers, AnswerSettings, find_all
 from reading.data import QuestionSet, WindowSettings
+from reading.report import Miss, Shown
+from reading.scores import Answered
 from runs import model_card
 from runs.capability import (
     Capability, Card, Encoded, Job, Measured, Predict, Reader, Result, Sets, Training)
 from runs.report_page import Section
 from runs.rows import Example
 from runs.squad_files import Paragraph, Question
+
+
+PREDICTIONS, N_BEST, NULL_ODDS = PREDICTION_FILES = (
+    "predictions.json", "nbest_predictions.json", "null_odds.json")
+
+_WINDOWS_AT_A_TIME = 2048
 
 
 class AnswerFinder(Capability):
@@ -35,7 +47,7 @@ class AnswerFinder(Capability):
         answers: how answers are chosen.
     """
     verb, unit, loss = "Answering", "windows", None
-    prediction_files = evaluation.PREDICTION_FILES
+    prediction_files = PREDICTION_FILES
 
     def __init__(self, windows: WindowSettings, answers: AnswerSettings, config: BertConfig,
                  encoding: Encoding):
@@ -102,13 +114,40 @@ class AnswerFinder(Capability):
     def forward(self, *_: Any) -> Forward:
         return model.forward_of(self.config)
 
-    def measure(self, job: Job, held_out: QuestionSet, predict: Predict) -> Measured:
-        return evaluation.measure(held_out, predict, self.answers)
+    def measure(self, job: Job, held_out: QuestionSet, predict: Predict,
+                all_answers: Optional[Dict[str, Answers]] = None) -> Measured:
+        """The scores of the answers; none if the file does not have the right ones.
+
+        Args:
+            all_answers: gets the answers to each question, by its id.
+        """
+        may_have_none = self.windows.version_2_with_negative
+        compare = scores.MEASURES[self.answers.measure][may_have_none]
+        answered, misses = [], []
+        for part in held_out.parts(_WINDOWS_AT_A_TIME):  # to bound the memory for logits
+            logits = predict(held_out.source(part))
+            for question, answers in find_all(held_out, part, logits, self.answers):
+                if all_answers is not None:
+                    all_answers[question.id] = answers
+                agreement = compare(answers.text, question.answers)
+                answered.append(Answered(agreement, bool(question.answers), bool(answers.text),
+                                         answers.null_odds or 0.0, len(question.token_words)))
+                if agreement.f1 < 1:
+                    predicted, probability = answers.chosen()
+                    misses.append(Miss(question.id, predicted, probability * (1 - agreement.f1)))
+        if not held_out.is_labelled:
+            if any(question.has_answer for question in answered):
+                log.warn(f"{held_out.path}: {held_out.records.facts['num_unlabelled']:,} of "
+                         f"{len(answered):,} questions lack \"answers\", so there are no scores")
+            return Measured({})
+        return Measured(scores.results(answered, may_have_none=may_have_none),
+                        table=scores.table(answered, may_have_none=may_have_none),
+                        shown=Shown(held_out.path, misses))
 
     def write(self, job: Job, test: QuestionSet, suffix: str, predict: Predict) -> Measured:
         answers: Dict[str, Answers] = {}
-        measured = evaluation.measure(test, predict, self.answers, answers)
-        evaluation.write_answers(job.settings.output_dir, answers)
+        measured = self.measure(job, test, predict, answers)
+        write_answers(job.settings.output_dir, answers)
         return measured
 
     def page(self, job: Job, measured: Measured) -> List[Section]:
@@ -159,6 +198,18 @@ def saved_settings(folder: str, given: Mapping[str, Any] = {}
         cls(**{field.name: entries[field.name] for field in dataclasses.fields(cls)})
         for cls in (WindowSettings, AnswerSettings))
     return windows, answers
+
+
+def write_answers(output_dir: str, all_answers: Mapping[str, Answers]) -> None:
+    """Writes the answers to each question, by its id, in the layout of the original's files."""
+    contents = {PREDICTIONS: {key: answers.text for key, answers in all_answers.items()},
+                N_BEST: {key: answers.n_best() for key, answers in all_answers.items()},
+                NULL_ODDS: {key: answers.null_odds for key, answers in all_answers.items()
+                            if answers.null_odds is not None}}
+    for name, content in contents.items():
+        if content:
+            files.write_text(os.path.join(output_dir, name), json.dumps(content, indent=4) + "\n")
+    log.info(f"Answered: {output_dir}/{PREDICTIONS}")
 
 
 def result(answers: Answers) -> Result:

@@ -8,7 +8,7 @@ import pytest
 
 from conftest import SHARED_DATA, googles
 from encoder import windows
-from reading import answers, evaluation, capability, report
+from reading import answers, capability, report
 from reading.answers import AnswerSettings, Candidate
 from reading.data import TokenizedQuestion
 from reading_files import features, googles_features, load, write, write_made_up
@@ -51,7 +51,7 @@ def write_ours(tmp_path, questions, logits, **settings):
         found.update((question.id, one) for question, one in answers.find_all(
             questions, part, {name: values[first:last] for name, values in logits.items()},
             AnswerSettings(**settings)))
-    evaluation.write_answers(str(output_dir), found)
+    capability.write_answers(str(output_dir), found)
     return output_dir
 
 
@@ -92,11 +92,11 @@ def assert_predictions_are_googles(path, model, v2, tmp_path, monkeypatch):
     google.FLAGS.null_score_diff_threshold = 0.5
     results = [google.RawResult(window.unique_id, *(logits[name][number].tolist() for name in (
         "start_logits", "end_logits"))) for number, window in enumerate(theirs)]
-    names = [evaluation.PREDICTIONS, evaluation.N_BEST, evaluation.NULL_ODDS][:3 if v2 else 2]
+    names = [capability.PREDICTIONS, capability.N_BEST, capability.NULL_ODDS][:3 if v2 else 2]
     google.write_predictions(
         google.read_squad_examples(path, False), theirs, results, 6, 5, True,
         *(str(tmp_path / name) for name in (
-            evaluation.PREDICTIONS, evaluation.N_BEST, evaluation.NULL_ODDS)))
+            capability.PREDICTIONS, capability.N_BEST, capability.NULL_ODDS)))
     ours = write_ours(tmp_path, questions, logits, n_best_size=6, max_answer_length=5,
                       null_score_diff_threshold=0.5)
     for name in names:

@@ -9,7 +9,7 @@ import pytest
 
 from conftest import SHARED_DATA
 from engine.errors import UserError
-from tagging import data, formats, report, schemes, scores
+from tagging import data, evaluation, formats, report, schemes
 from tagging.formats import Layout
 from tagging.schemes import Entity
 
@@ -183,7 +183,7 @@ def test_a_broken_file_is_an_error_with_its_line(tmp_path, name, text, message):
 def test_scores_are_those_worked_out_by_hand():
     true = [[Entity("A", 0, 1), Entity("B", 3, 3)], [Entity("A", 0, 0)], []]
     predicted = [[Entity("A", 0, 1), Entity("A", 3, 3)], [], [Entity("C", 1, 2)]]
-    total, per_type = scores.score(zip(true, predicted), missed={"B": 1})
+    total, per_type = evaluation.score(zip(true, predicted), missed={"B": 1})
     assert total == (4, 3, 1)
     assert (total.precision, total.recall) == (1 / 3, 1 / 4)
     assert total.f1 == pytest.approx(2 / 7)
@@ -203,7 +203,7 @@ def test_scores_are_conllevals_for_forbidden_sequences_too():
         lines = [line for pair in zip(true, predicted)
                  for line in [*(f"word {a} {b}" for a, b in zip(*pair)), ""]]
         expected = conlleval.evaluate(lines)
-        total, per_type = scores.score(((schemes.entities(a), schemes.entities(b))
+        total, per_type = evaluation.score(((schemes.entities(a), schemes.entities(b))
                                         for a, b in zip(true, predicted)), missed={})
         for found, reference in [(total, expected["overall"]), *(
                 (per_type[name], slot) for name, slot in expected["slots"]["chunks"].items())]:
