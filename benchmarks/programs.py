@@ -27,12 +27,12 @@ from encoder import classifier, model_files
 from encoder.encoding import load_encoding
 from engine.checkpoints import checkpoints
 from engine.data.batches import Source
+from engine.data.text_files import OddRows
 from engine.devices import devices
 from engine.devices.devices import dtype_of
 from engine.disk import files
 from engine.inference import Predictor
-from features.model import forward_of
-from features.texts import Texts, read_texts
+from features import extraction
 from reading import data as reading_data
 from rewriting import rewriter, texts as rewriting_texts
 from rewriting.scorer import PhraseScorer
@@ -142,8 +142,10 @@ def evaluate(model: str, data_dir: str, trained: str, precision: str) -> float:
 def features(model: str, input_file: str) -> float:
     """The mean of the last layer's states of each text, tokenizing included."""
     opened = model_files.open_folder(model, "--model")
-    return second_pass(forward_of(opened.config(), [-1], "mean"), opened.checkpoint,
-                       lambda: Texts.of(list(read_texts(input_file)), encoding_of(model)).source(), 32)
+    return second_pass(
+        extraction.forward_of(opened.config(), [-1], "mean"), opened.checkpoint,
+        lambda: extraction.tokenize(
+            list(extraction.read_texts(input_file, OddRows(""))), encoding_of(model))[1], 32)
 
 
 def augment(model: str, data_dir: str) -> float:

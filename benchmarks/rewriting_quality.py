@@ -81,8 +81,8 @@ def by_bm25(slots: Sequence[SlotExample]) -> np.ndarray:
     slot_of = np.repeat(np.arange(len(slots)), [len(slot.phrases) for slot in slots])
     scores = np.zeros(len(phrases), np.float32)
     for number, slot in enumerate(slots):
-        match = index.top(f"{slot.before} {slot.after}", len(phrases), slot_of == number)
-        scores[match.rows] = match.scores
+        its_phrases = slot_of == number
+        scores[its_phrases] = index.scores(f"{slot.before} {slot.after}")[its_phrases]
     return scores
 
 

@@ -13,7 +13,7 @@ import pytest
 from augmentation import word_vectors
 from checkpoint_index import crc32c, entry, masked, write as write_index
 from encoder import huggingface, pretraining_tfrecords
-from encoder.config import load_config
+from encoder.model_files import load_config
 from engine.checkpoints import checkpoint_files, checkpoints
 from engine.disk import files, provenance
 from engine.errors import UserError

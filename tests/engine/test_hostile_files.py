@@ -15,7 +15,7 @@ import pytest
 from augmentation import word_vectors
 from commands import arguments, ends_with_error, run_here, start_command
 from encoder import huggingface, task_json, vocabulary
-from encoder.config import load_config
+from encoder.model_files import load_config
 from engine import log
 from engine.checkpoints import checkpoints
 from engine.cli import command
