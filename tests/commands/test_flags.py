@@ -46,12 +46,18 @@ def test_every_command_tells_its_version(capsys):
 
 
 @pytest.mark.parametrize("command", commands())
-def test_help_shows_all_flags_under_topics_that_are_no_names_of_modules(command, capsys):
+def test_help_shows_all_flags_and_nothing_else_and_a_wrong_flag_gets_one_line(command, capfd):
     module = importlib.import_module(command)
     values = module.define_flags()
-    with pytest.raises(SystemExit):
+    with pytest.raises(SystemExit) as wrong:
+        run(None, values, usage="", argv=[command, "--misspelt"])
+    assert wrong.value.code == 2
+    assert capfd.readouterr() == ("", "error: Unknown command line flag 'misspelt'\n")
+    values = module.define_flags()
+    with pytest.raises(SystemExit) as helped:
         run(None, values, usage="What it does.", argv=[command, "--help"])
-    shown = capsys.readouterr().out
+    shown, said = capfd.readouterr()
+    assert not helped.value.code and said == ""
     topics = re.findall(r"^(\S.*):$", shown, re.MULTILINE)
     assert len(topics) == len(set(topics)) and not [
         topic for topic in topics if not re.fullmatch("[A-Z][A-Za-z, ]+", topic)]

@@ -224,26 +224,7 @@ def test_the_commands_of_a_section_run_one_after_another(section, lines, workpla
         type_ours(line)
         assert all(os.path.getsize(path) for path in outputs_of(line)), line
     errors = capsys.readouterr().err
-    if section == "bert-ad":
-        check_files_of_bert_ad()
     if section == "TinyBERT and fast_td":
         # Both stages have learned from these, which were prepared for the first one.
         assert len(re.findall(r"Preparing \S*augmented/train\.tsv: \d+ examples", errors)) == 1
         assert os.listdir("prepared") and not os.path.exists("student/store")
-
-
-def check_files_of_bert_ad():
-    """Scores and predictions are those that the page puts beside bert-ad's."""
-    def lines(path):
-        with open(path, encoding="utf-8") as file:
-            return file.read().splitlines()
-
-    scored = [json.loads(line) for line in lines("scores.jsonl")]
-    assert [set(each) for each in scored] == [{"perplexity", "tokens"}] * len(
-        lines("sentences.txt"))
-    assert {key for each in scored for token in each["tokens"] for key in token} == {
-        "token", "probability"}
-    rows, predicted = lines("slots/test.tsv"), lines("scorer/predict.txt")
-    assert len(lines("scorer/test_results.tsv")) == len(rows) == len(predicted)
-    assert set(predicted) <= {"0", "1"}
-    assert os.path.exists("scorer/export/frozen_graph.pb")

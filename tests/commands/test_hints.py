@@ -120,7 +120,7 @@ EVALUATED = [
 
 
 @pytest.mark.parametrize("module, command, flags", EVALUATED)
-def test_an_export_is_evaluated_with_the_flag_that_the_error_names(
+def test_an_export_is_evaluated_and_made_anew_with_the_flags_that_the_errors_name(
         module, command, flags, places, capsys):
     flags, export = filled({**CPU, **flags}, places), places[f"{command} --do_export"]
     before = sorted(os.listdir(export))
@@ -128,11 +128,6 @@ def test_an_export_is_evaluated_with_the_flag_that_the_error_names(
     checkpoint, = re.findall(r"give it as --init_checkpoint=(\S+), and another --output_dir", message)
     run_here({**flags, "init_checkpoint": checkpoint, "output_dir": places["new"]}, module)
     assert os.listdir(places["new"]) and sorted(os.listdir(export)) == before
-
-
-@pytest.mark.parametrize("module, command, _", EVALUATED)
-def test_an_export_is_made_of_the_folder_that_the_error_asks_for(module, command, _, places, capsys):
-    export = places[f"{command} --do_export"]
     message = error_of(capsys, {"output_dir": export, "do_export": True}, module)
     assert "--do_export needs the output directory of the training" in message
     run_here({"output_dir": os.path.dirname(export), "do_export": True}, module)

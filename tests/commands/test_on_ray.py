@@ -10,12 +10,12 @@ import pytest
 
 import processes
 from commands import arguments, ends_with_error, run_here
-from conftest import on_tensorflow_1, sentences, write_cola
+from conftest import on_tensorflow_1, on_tensorflow_2, sentences
 from engine.disk import files
 from masked_lm import write_tiny_masked_lm
 from pretraining import score
+from rows import assert_same_rows, rows_in
 from runs import predict
-from test_shards import assert_same, rows_in
 
 COUNT = 6
 MOST_SECONDS = 400  # of a command
@@ -43,14 +43,11 @@ def add_node(cluster):
 
 
 @pytest.fixture(scope="module")
-def work(tiny_model, tmp_path_factory):
+def work(tiny_classifier, tmp_path_factory):
     """A trained model and texts: the flags that predict for them, and the lines of one process."""
     folder = tmp_path_factory.mktemp("on_ray")
-    run_here({**tiny_model._asdict(), "task_name": "cola", "output_dir": folder / "out",
-              "data_dir": write_cola(folder / "cola", train=16), "do_train": True, "max_seq_length": 24,
-              "train_batch_size": 4, "num_cpu_replicas": 1, "num_train_epochs": 1})
-    (folder / "texts.txt").write_text("".join(f"{text}\n" for text in sentences(4000)))
-    flags = dict(output_dir=folder / "out", num_cpu_replicas=1, input_file=folder / "texts.txt",
+    (folder / "texts.txt").write_text("".join(f"{text}\n" for text in sentences(2000)))
+    flags = dict(output_dir=tiny_classifier, num_cpu_replicas=1, input_file=folder / "texts.txt",
                  header=False)
     run_here(dict(flags, output_file=folder / "whole.jsonl"), predict)
     return flags, rows_in([folder / "whole.jsonl"])
@@ -93,6 +90,7 @@ def workers(cluster):
     return found
 
 
+@on_tensorflow_2
 def test_all_parts_are_made_once_although_workers_a_node_and_the_driver_die(cluster, work, tmp_path):
     flags, whole = work
     output_file = tmp_path / "found.jsonl"
@@ -105,7 +103,7 @@ def test_all_parts_are_made_once_although_workers_a_node_and_the_driver_die(clus
     add_node(cluster)
     with started(cluster, flags, output_file) as driver:
         killed = set()
-        for _ in range(10):
+        for _ in range(3):
             processes.wait_until(driver, lambda: set(workers(cluster)) - killed)
             victim = max(set(workers(cluster)) - killed)
             killed.add(victim)
@@ -115,7 +113,7 @@ def test_all_parts_are_made_once_although_workers_a_node_and_the_driver_die(clus
         output, errors = driver.communicate()
     assert driver.returncode == 0, errors
     assert output == "" and f"{COUNT} parts on " in errors and " lines/s" in errors
-    assert_same(rows_in(parts_of(output_file)), whole)
+    assert_same_rows(rows_in(parts_of(output_file)), whole)
     assert all(path.stat().st_mtime_ns == time for path, time in made.items())
     assert sorted(path.suffix for path in tmp_path.iterdir()) == sorted([".json", ".jsonl"] * COUNT)
 
@@ -139,7 +137,7 @@ def test_a_line_that_cannot_be_read_fails_its_part_alone(cluster, tiny_model, tm
     assert [path.exists() for path in parts_of(output_file)] == [False] + [True] * (COUNT - 1)
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:1", "127.0.0.1:99999", "127.0.0.1:port"])
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "127.0.0.1:port"])
 def test_an_address_without_a_cluster_is_one_line(address):
     pytest.importorskip("ray")
     process = processes.run(["-m", "pretraining.score", *arguments(dict(

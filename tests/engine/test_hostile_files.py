@@ -20,7 +20,6 @@ from engine import log
 from engine.checkpoints import checkpoints
 from engine.cli import command
 from engine.data import parts, text_files
-from engine.data.chunks import ArrivingLines
 from engine.data.odd_rows import OddRows
 from engine.data.store import Column, open_or_build
 from engine.disk import files, provenance
@@ -28,7 +27,7 @@ from engine.disk.resumable_file import ResumableFile
 from engine.errors import UserError
 from engine.training import run_record
 from pretraining import create_data, texts
-from runs import columns, model_card, squad_files
+from runs import columns, squad_files
 from similarity import index
 from tagging.formats import Layout, open_file
 
@@ -90,7 +89,7 @@ def test_a_training_in_one_process_opens_no_port(trained):
     assert trained[2] == set()
 
 
-def test_no_link_in_the_output_directory_is_written_through(trained):
+def test_no_link_is_written_through_others_files_stay_and_nothing_temporary_does(trained):
     folder, _, _ = trained
     for name in LINKS:
         assert (folder / name).read_text() == "not to be changed"
@@ -98,10 +97,6 @@ def test_no_link_in_the_output_directory_is_written_through(trained):
     for name in (*LINKS, "run.json"):
         assert not os.path.islink(str(folder / "out" / name))
     assert checkpoints.latest(str(folder / "out")).global_step == 3
-
-
-def test_what_others_have_put_there_stays_and_nothing_temporary_does(trained):
-    folder, _, _ = trained
     for name in MINE:
         assert (folder / "out" / name).exists()
     left = {name for name in os.listdir(str(folder / "out")) if "tmp" in name}
@@ -274,28 +269,6 @@ def test_a_small_file_that_unpacks_to_a_line_without_an_end_is_refused(tiny_mode
                       vocab_file=tiny_model.vocab_file), create_data)
 
 
-def test_a_quote_that_is_never_closed_does_not_take_the_whole_file(tmp_path):
-    path = tmp_path / "texts.csv"
-    path.write_bytes(b'text\n"' + (b"a" * 999 + b"\n") * 17_000)
-    with pytest.raises(UserError, match="texts.csv, line 2: this row is not CSV .*field limit"):
-        list(text_files.csv_rows(str(path)))
-
-
-@pytest.mark.parametrize("length", [parts.LINE_BYTES - 1, parts.LINE_BYTES + 1])
-def test_standard_input_has_the_limit_of_a_file(length, tmp_path):
-    path = tmp_path / "texts.txt"
-    path.write_bytes(b"first\n" + b"a" * length + b"\nlast")
-    with open(str(path), "rb") as file:
-        arriving = ArrivingLines(file.fileno())
-        lines = text_files.lines_of(arriving, "standard input")
-        assert next(lines) == (1, "first") and not arriving.must_wait()
-        if length < parts.LINE_BYTES:
-            assert [(number, len(line)) for number, line in lines] == [(2, length), (3, 4)]
-        else:
-            with pytest.raises(UserError, match="standard input, line 2: longer than"):
-                next(lines)
-
-
 # --- What is shown --------------------------------------------------------------------------
 
 
@@ -307,4 +280,3 @@ def test_a_message_is_one_line_that_a_terminal_shows_and_does_not_obey(capsys):
     with pytest.raises(SystemExit):
         command.exit_with(hostile)
     assert capsys.readouterr().err == f"error: {shown}\n".replace(r"\r\n", " ")
-    assert model_card._labels([hostile])[1] == f"0. `{shown}`"

@@ -6,9 +6,7 @@ import pytest
 from conftest import cpu_devices, plain_session, write_cola
 from encoder import classifier
 from engine.checkpoints import checkpoints
-from engine.data.batches import Source
 from engine.data.plan import inference_plan
-from engine.devices.devices import Devices
 from engine.errors import UserError
 from engine.inference import Predictor
 from engine.model import INFERENCE
@@ -98,14 +96,3 @@ def test_the_plan_fills_a_step_with_tokens_and_spreads_what_is_left_evenly(size,
 def test_an_example_longer_than_a_step_has_tokens_has_a_step_of_its_own():
     plan = inference_plan(np.array([4, 40, 4]), 8, 1)
     assert [batch.indices.tolist() for batch in plan] == [[1], [0, 2]]
-
-
-def test_without_a_batch_size_a_card_takes_16384_tokens_and_the_cpu_8_examples():
-    def tokens(kind, batch_size, length, limit=None):
-        devices = Devices(("/x:0",), kind, "one_device", tf.ConfigProto(), max_step_tokens=limit)
-        source = Source(np.full(3, length), None, length)
-        return Predictor(None, devices)._tokens_per_replica(batch_size, source)
-    assert tokens("GPU", None, 128) == 16384
-    assert tokens("GPU", 8, 128) == 1024
-    assert tokens("CPU", None, 128) == 1024
-    assert tokens("CPU", None, 128, limit=512) == 512

@@ -2,23 +2,13 @@
 
 import contextlib
 import os
-import re
 import subprocess
 import sys
 
-import pytest
 
 from conftest import ROOT
 from engine.disk import locks
-from engine.errors import UserError
 
-HOLD = """
-import sys, time
-from engine.disk import locks
-with locks.exclusive(sys.argv[1], "answers.tsv"):
-    print("holds", flush=True)
-    time.sleep(600)
-"""
 # Adds 1 to a file that is read and written again, with time for others to do so in between.
 ADD = """
 import sys, time
@@ -37,23 +27,6 @@ while added < 20:
     except UserError:
         pass
 """
-
-
-def test_the_second_process_is_refused_until_the_first_dies(tmp_path):
-    path = str(tmp_path / "answers.tsv.lock")
-    holder = subprocess.Popen([sys.executable, "-c", HOLD, path], cwd=ROOT, stdout=subprocess.PIPE,
-                              universal_newlines=True)
-    assert holder.stdout.readline() == "holds\n"
-    with pytest.raises(UserError, match=f"^answers.tsv is being written by process {holder.pid} on .*"
-                                        ": wait for its end, or name another output$"):
-        with locks.exclusive(path, "answers.tsv"):
-            pass
-    holder.kill()
-    holder.communicate()
-    assert os.path.exists(path)
-    with locks.exclusive(path, "answers.tsv"):
-        assert re.match(f"process {os.getpid()} on ", (tmp_path / "answers.tsv.lock").read_text())
-    assert not os.path.exists(path)
 
 
 def test_no_two_processes_are_in_it_at_a_time_although_its_file_comes_and_goes(tmp_path):

@@ -8,7 +8,6 @@ import pytest
 from commands import arguments, ends_with_error, run_here, start_command
 from conftest import write_cola
 from processes import step_of, wait_until
-from runs import training_command
 
 
 @pytest.fixture
@@ -64,19 +63,3 @@ def test_checkpoints_that_are_renamed_are_not_forgotten(flags, tmp_path, capsys)
     (out / "checkpoint").unlink()
     run_here(flags)
     assert "Initialized" in capsys.readouterr().err and step_of(out) == 18
-
-
-@pytest.mark.parametrize("part", ("index", "data-00000-of-00001"))
-def test_a_checkpoint_that_is_removed_before_it_is_read_is_named(part, flags, capsys, monkeypatch):
-    run_here(flags)
-    found, trained_checkpoint = [], training_command.trained_checkpoint
-
-    def find_and_lose(job):
-        found.append(trained_checkpoint(job))
-        if len(found) == 2:  # after that at the start
-            os.remove(f"{found[0].path}.{part}")
-        return found[0]
-    monkeypatch.setattr(training_command, "trained_checkpoint", find_and_lose)
-    with ends_with_error(capsys, "model.ckpt-18 was removed or changed after it had been found",
-                         "run the same command again"):
-        run_here(dict(flags, do_train=None))

@@ -62,18 +62,12 @@ def test_what_is_no_regular_file_cannot_be_resumed(tmp_path):
     assert os.listdir(str(tmp_path)) == ["pipe"]
 
 
-def test_a_link_stays_one(tmp_path, path):
-    os.symlink(path, str(tmp_path / "link"))
-    write(str(tmp_path / "link"), ["a\n"]).finish()
-    assert os.path.islink(str(tmp_path / "link")) and content(path) == "a\n"
-
-
 def test_the_header_is_written_once_and_to_an_empty_file_too(path):
     write(path, ["a\n"], header="name\n")
     write(path, ["b\n"], header="name\n").finish()
     assert content(path) == "name\na\nb\n"
     write(f"{path}.2", [], header="name\n").finish()
-    assert content(f"{path}.2") == "name\n"
+    assert content(f"{path}.2") == "name\n" and opened(f"{path}.2", FACTS, header="name\n").is_whole
 
 
 def as_1_0_0_left_it(path):
@@ -98,11 +92,6 @@ def test_it_is_whole_with_the_recorded_content_whatever_its_time(path, capsys):
     assert f"{path} is not as it was recorded: it is written anew" in capsys.readouterr().err
     write(path, ["a\n", "b\n"]).finish()
     assert opened(path, FACTS).is_whole and content(path) == "a\nb\n"
-
-
-def test_one_without_rows_is_whole(path):
-    write(path, [], header="name\n").finish()
-    assert opened(path, FACTS, header="name\n").is_whole and content(path) == "name\n"
 
 
 @pytest.mark.parametrize("left", ["a\n", "A\nb\n", ""])
@@ -143,15 +132,6 @@ def test_records_of_1_0_0_have_the_length_alone(path):
     assert opened(path, FACTS).is_whole
     os.truncate(path, 3)
     assert not opened(path, FACTS).is_whole
-
-
-def test_a_second_one_is_refused_until_the_first_has_published_it(path):
-    file = write(path, ["a\n"])
-    with pytest.raises(UserError, match=f"train.tsv is being written by process {os.getpid()}"):
-        opened(path, FACTS)
-    file.finish()
-    assert opened(path, FACTS).is_whole
-    assert sorted(os.listdir(os.path.dirname(path))) == ["train.tsv", "train.tsv.json"]
 
 
 def test_a_damaged_record_says_what_to_do(path):

@@ -15,7 +15,6 @@ from engine.checkpoints import checkpoints
 from engine.data.plan import ends_epoch
 from engine.training.evaluations import Evaluations
 from engine.training.settings import EvaluationSettings
-from trainings import Crash
 
 STEPS = 12
 
@@ -142,18 +141,6 @@ def test_the_best_and_the_patience_are_those_of_the_values(values, options, expe
     assert recorded(values, **options) == expected
 
 
-def test_with_another_metric_the_best_is_one_whose_checkpoint_is_still_there(
-        finished, tmp_path):
-    """What was neither the best so far nor among the newest has been removed."""
-    for path in finished[0].glob("model.ckpt-12.*"):
-        shutil.copy(str(path), str(tmp_path))
-    (tmp_path / "evaluations.json").write_text(json.dumps({
-        "metric": "eval_accuracy", "best_checkpoint": "model.ckpt-4", "evaluations": [
-            {"step": step, "eval_loss": loss} for step, loss in ((4, 0.5), (8, 0.1), (12, 0.3))]}))
-    settings = EvaluationSettings(eval_every_steps=4, metric_for_best="eval_loss")
-    assert Evaluations(str(tmp_path), settings, None, bool).best_step == 12
-
-
 def test_that_no_evaluation_had_a_number_is_said(recorded, capsys):
     recorded([float("nan"), float("nan")], patience=2)
     said = capsys.readouterr().err
@@ -212,34 +199,6 @@ def test_patience_ends_the_run_the_same_command_changes_nothing_and_a_larger_one
     assert (output_dir / "evaluations.json").read_text() == before
     run_here(steady(flags, output_dir, early_stopping_patience=4))
     assert steps_in(output_dir)[-1] == 10
-
-
-@on_tensorflow_1
-def test_a_run_that_dies_between_checkpoint_and_evaluation_decides_as_the_uninterrupted_one(
-        flags, stopped_early, tmp_path, monkeypatch):
-    original = Evaluations.run
-
-    def die(self, checkpoint, *arguments):
-        if checkpoint.global_step == 6:
-            raise Crash()
-        original(self, checkpoint, *arguments)
-    parts = steady(flags, tmp_path, early_stopping_patience=2)
-    with monkeypatch.context() as patch:
-        patch.setattr(Evaluations, "run", die)
-        with pytest.raises(Crash):
-            run_here(parts)
-    run_here(parts)
-    assert steps_in(tmp_path) == steps_in(stopped_early)
-    for name in ("evaluations.json", "eval_results.txt"):
-        assert (tmp_path / name).read_text() == (stopped_early / name).read_text()
-
-
-@on_tensorflow_2
-def test_a_run_resumed_without_evaluations_discards_its_best(flags, tmp_path, capsys):
-    run_here(steady(flags, tmp_path, num_train_epochs=1))
-    run_here(steady(flags, tmp_path, eval_every_steps=0))
-    assert "resumed without evaluations" in capsys.readouterr().err
-    assert final_results(tmp_path)["global_step"] == STEPS
 
 
 @pytest.mark.parametrize("changes, error", [

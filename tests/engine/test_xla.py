@@ -12,7 +12,7 @@ import processes
 from bert_reference import assert_close, evaluate, random_features, tiny_config
 from commands import arguments
 from conftest import (
-    assert_same_training, checkpoint_values, cpu_devices, on_tensorflow_1, on_tensorflow_2, write_cola,
+    assert_same_training, checkpoint_values, cpu_devices, on_tensorflow_2, write_cola,
     write_tiny_model)
 from engine.data import batches
 from engine.data.plan import TrainingPlan
@@ -90,12 +90,6 @@ def test_two_replicas_with_dropout_and_accumulation_end_with_the_same_values(
     assert len(compiled.programs()) == 2 * len(PROGRAMS)
     if not runtime.IS_TENSORFLOW_1:
         assert sorted(compiled.programs()) == sorted(2 * PROGRAMS)
-
-
-@on_tensorflow_1
-def test_batches_of_a_few_lengths_end_with_the_same_values(tiny_model, tmp_path):
-    compiled = plain_and_compiled(tmp_path, tiny_model, num_cpu_replicas=1, train_batch_size=4)
-    assert len(compiled.programs()) in [times * len(PROGRAMS) for times in (2, 3)]
 
 
 @on_tensorflow_2
