@@ -51,9 +51,9 @@ def test_lines_of_a_file_are_those_of_python_in_full_chunks(content, tmp_path):
     with open(str(tmp_path / "lines"), "rb") as file:
         expected = [line.rstrip(b"\n") for line in file]
         file.seek(0)
-        found = list(chunks_of(ArrivingLines(file.fileno())))
-    assert [line for chunk in found for line in chunk] == expected
-    assert [len(chunk) for chunk in found[:-1]] == [100] * max(len(found) - 1, 0)
+        chunks = list(chunks_of(ArrivingLines(file.fileno())))
+    assert [line for chunk in chunks for line in chunk] == expected
+    assert [len(chunk) for chunk in chunks[:-1]] == [100] * max(len(chunks) - 1, 0)
 
 
 @pytest.mark.parametrize("stop", [b"", b"end"])
@@ -72,9 +72,9 @@ def test_what_is_cut_anywhere_on_its_way_is_whole_again(stop, pipe):
 
     thread = threading.Thread(target=write)
     thread.start()
-    found = [line for chunk in chunks_of(ArrivingLines(reading)) for line in chunk]
+    lines = [line for chunk in chunks_of(ArrivingLines(reading)) for line in chunk]
     thread.join()
-    assert found == content.splitlines()
+    assert lines == content.splitlines()
 
 
 # --- Commands ------------------------------------------------------------------------------

@@ -160,10 +160,10 @@ def test_texts_in_a_checkpoint_are_not_read(trained):
 
 def test_variables_are_those_that_tensorflow_lists(trained, two_layers):
     for prefix in (str(trained / "model.ckpt-3"), two_layers.init_checkpoint):
-        found = checkpoints.describe(prefix)
-        assert sorted((name, list(found.shapes[name])) for name in found.shapes) == [
+        described = checkpoints.describe(prefix)
+        assert sorted((name, list(described.shapes[name])) for name in described.shapes) == [
             (name, shape) for name, shape in tf.train.list_variables(prefix)]
-        assert found.dtypes == tf.train.load_checkpoint(prefix).get_variable_to_dtype_map()
+        assert described.dtypes == tf.train.load_checkpoint(prefix).get_variable_to_dtype_map()
 
 
 # --- Curves and weights of others ------------------------------------------------------------

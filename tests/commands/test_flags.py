@@ -24,13 +24,13 @@ def lines_of(command):
 
 
 def test_every_command_has_the_flags_of_the_list():
-    found = [line for command in commands() for line in lines_of(command)]
+    lines = [line for command in commands() for line in lines_of(command)]
     if os.environ.get("WRITE_FLAGS"):
         with open(LIST, "w", encoding="utf-8") as file:
-            file.writelines(found)
+            file.writelines(lines)
     with open(LIST, encoding="utf-8") as file:
         expected = file.readlines()
-    difference = "".join(difflib.unified_diff(expected, found, "tests/flags.txt", "the code", n=0))
+    difference = "".join(difflib.unified_diff(expected, lines, "tests/flags.txt", "the code", n=0))
     if difference:
         pytest.fail(f"{difference}If this is meant: WRITE_FLAGS=1 scripts/test.sh "
                     "tests/commands/test_flags.py, and a line in CHANGELOG.md", pytrace=False)

@@ -140,7 +140,7 @@ def test_documented_commands_give_their_results(folder):
     for theirs, program, result in ROWS:
         if result == "runs":
             typed = re.sub("|".join(map(re.escape, PATHS)),
-                           lambda found: PATHS[found.group()].format(folder), theirs)
+                           lambda match: PATHS[match.group()].format(folder), theirs)
             type_in(module_of(program), shlex.split(typed)[1:])
     written = [folder / name for name in (
         "tmp/mrpc_output/eval_results.txt", "tmp/mrpc_output/test_results.tsv",
@@ -152,9 +152,10 @@ def test_documented_commands_give_their_results(folder):
 
 # The commands in each section, in order; the first section has an example of a refusal.
 (_, (EXAMPLE,)), *OURS = [
-    (section.split("\n")[0].lstrip("# "), re.findall("^.*python.*$", "\n".join(found), re.MULTILINE))
+    (section.split("\n")[0].lstrip("# "),
+     re.findall("^.*python.*$", "\n".join(shell), re.MULTILINE))
     for section in re.split("^## ", PAGE.replace("\\\n", ""), flags=re.MULTILINE)
-    for found in [re.findall(r"```shell\n(.*?)```", section, re.DOTALL)] if found]
+    for shell in [re.findall(r"```shell\n(.*?)```", section, re.DOTALL)] if shell]
 
 
 def test_the_pages_example_says_what_follows_it(capsys):

@@ -51,7 +51,7 @@ def test_each_stage_writes_the_tables_and_a_call_that_is_cut_short_is_continued_
 
 def test_the_tables_compare_with_the_run_without_xla_and_with_the_peer():
     about = dict.fromkeys(("cards", "machine", "tensorflow", "commit", "date"), "x")
-    text = tables.text({name: {**found, **about} for name, found in {
+    text = tables.text({name: {**figures, **about} for name, figures in {
         "fine-tuning-base-128-bfloat16": dict(failed="not on this TensorFlow"),
         "fine-tuning-base-128-float16": dict(sequences_per_second=200.0),
         "fine-tuning-base-128-float16-xla": dict(sequences_per_second=420.0),
@@ -111,12 +111,12 @@ def test_a_traced_step_says_what_was_timed_how_long_the_card_waited_and_what_ove
         ("/device:GPU:0/stream:7", "Mul_3:Mul", 60, 90, []),
         ("/device:GPU:0/stream:9", "NcclAllReduce:NcclAllReduce", 30, 70, []))
     assert tracing.kernels(stats)[0] == Kernel("MatMul", 10, 40)
-    found = tracing.summary(stats)
-    assert found["timed"] == "the card's kernels"
-    assert found["step_ms"] == 0.08 and found["idle_share"] == 0  # 10 to 90 without a gap
-    assert found["exchange_ms"] == 0.04
-    assert found["of_it_beside_computation"] == 0.5  # 30 to 40 and 60 to 70
-    assert found["ms_by_kind"] == {"NcclAllReduce": "0.04", "MatMul": "0.03", "Mul": "0.03"}
+    step = tracing.summary(stats)
+    assert step["timed"] == "the card's kernels"
+    assert step["step_ms"] == 0.08 and step["idle_share"] == 0  # 10 to 90 without a gap
+    assert step["exchange_ms"] == 0.04
+    assert step["of_it_beside_computation"] == 0.5  # 30 to 40 and 60 to 70
+    assert step["ms_by_kind"] == {"NcclAllReduce": "0.04", "MatMul": "0.03", "Mul": "0.03"}
     without_cupti = tracing.summary(stats_of(("/device:GPU:0", "layer/MatMul:MatMul", 0, 1, [])))
     assert without_cupti["timed"].startswith("threads of the host, not kernels")
 

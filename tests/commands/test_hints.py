@@ -25,17 +25,17 @@ TRAINS = dict(CPU, do_train=True, train_batch_size=8, num_train_epochs=1, max_se
 
 
 @pytest.fixture
-def places(made, tmp_path):
+def places(models, tmp_path):
     """What "{...}" stands for in the flags of the tables: models, files, and new folders."""
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in sentences(3)))
     (tmp_path / "pairs.txt").write_text("sees\tthe cat [MASK] .\n")
     (tmp_path / "pool.txt").write_text("a bird\nthe dog\n")
-    cola = str(made.flags["data_dir"])
-    return {**{writer: path for writer, path in made.at.items()},
-            **{name: str(made.folder / name) for name in (
+    cola = str(models.flags["data_dir"])
+    return {**{writer: path for writer, path in models.at.items()},
+            **{name: str(models.folder / name) for name in (
                 "slots/train.jsonl", "questions.json", "train.txt", "examples.tfrecord",
                 "pairs.tsv")},
-            "model": made.at["Google's release, without heads"], "cola": cola, "dev": cola + "/dev.tsv",
+            "model": models.at["Google's release, without heads"], "cola": cola, "dev": cola + "/dev.tsv",
             **{name: str(tmp_path / name) for name in (
                 "texts.txt", "pairs.txt", "pool.txt", "new", "other", "tf_examples.tfrecord")}}
 

@@ -45,10 +45,10 @@ OTHERS = {
 KINDS = {*OF_KIND.values(), *(f"{kind}'s export" for kind in OF_KIND.values()), *OTHERS.values()}
 
 
-def kind_of(made, writer):
+def kind_of(models, writer):
     if writer in OTHERS:
         return OTHERS[writer]
-    kind = OF_KIND[label_config.read(model_files.folder_of(made.at[writer]))["kind"]]
+    kind = OF_KIND[label_config.read(model_files.folder_of(models.at[writer]))["kind"]]
     return kind + "'s export" * writer.endswith("--do_export")
 
 
@@ -134,11 +134,11 @@ def refusal(taker, kind):
 
 
 @pytest.mark.parametrize("taker", TAKERS)
-def test_each_model_is_taken_or_refused_for_its_reason(made, taker, monkeypatch):
+def test_each_model_is_taken_or_refused_for_its_reason(models, taker, monkeypatch):
     monkeypatch.setattr(modeling, "BertModel", None)  # to decide, no model is built
-    assert {kind_of(made, writer) for writer in made.at} == KINDS
-    for writer, path in made.at.items():
-        expected, error = refusal(taker, kind_of(made, writer)), ""
+    assert {kind_of(models, writer) for writer in models.at} == KINDS
+    for writer, path in models.at.items():
+        expected, error = refusal(taker, kind_of(models, writer)), ""
         try:
             TAKERS[taker][0](path)
         except UserError as refused:
@@ -149,9 +149,9 @@ def test_each_model_is_taken_or_refused_for_its_reason(made, taker, monkeypatch)
             assert expected in error and path in error and "\n" not in error, writer
 
 
-def test_every_folder_is_complete(made):
-    for writer, path in made.at.items():
-        if kind_of(made, writer) in ("huggingface", "foreign") or writer == RELEASE:
+def test_every_folder_is_complete(models):
+    for writer, path in models.at.items():
+        if kind_of(models, writer) in ("huggingface", "foreign") or writer == RELEASE:
             continue
         folder = model_files.folder_of(path)
         assert {"bert_config.json", "vocab.txt"} <= set(os.listdir(folder)), writer
@@ -162,20 +162,20 @@ def test_every_folder_is_complete(made):
 
 
 @pytest.mark.parametrize("epochs, trains", [(1, False), (9, True)])
-def test_training_on_makes_a_folder_of_google_s_one_of_ours(made, tmp_path, epochs, trains):
-    google = foreign_copy(made.at["Google's run_classifier"], tmp_path / "google")
+def test_training_on_makes_a_folder_of_google_s_one_of_ours(models, tmp_path, epochs, trains):
+    google = foreign_copy(models.at["Google's run_classifier"], tmp_path / "google")
     before = model_files.open_folder(google, "").checkpoint.global_step
-    run_here(dict(made.flags, output_dir=google, num_train_epochs=epochs))
+    run_here(dict(models.flags, output_dir=google, num_train_epochs=epochs))
     assert (model_files.open_folder(google, "").checkpoint.global_step > before) == trains
     assert model_folder.load(google)[0].kind.labels == ("0", "1")
 
 
-def test_another_number_of_labels_is_refused_and_nothing_is_written(made, tmp_path, capsys):
-    google = foreign_copy(made.at["Google's run_classifier"], tmp_path / "google")
+def test_another_number_of_labels_is_refused_and_nothing_is_written(models, tmp_path, capsys):
+    google = foreign_copy(models.at["Google's run_classifier"], tmp_path / "google")
     held = sorted(os.listdir(google))
     rows = "\t".join(map(str, range(12)))
     for name in ("train.tsv", "dev_matched.tsv"):
         (tmp_path / name).write_text(f"{rows}\n" + f"{rows[:-2]}neutral\n" * 8)
     with ends_with_error(capsys, "2 outputs, and the task's labels need 3"):
-        run_here(dict(made.flags, task_name="mnli", data_dir=tmp_path, output_dir=google))
+        run_here(dict(models.flags, task_name="mnli", data_dir=tmp_path, output_dir=google))
     assert [name for name in sorted(os.listdir(google)) if name != "store"] == held

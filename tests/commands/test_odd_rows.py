@@ -6,7 +6,7 @@ import extract_features
 import pytest
 
 from commands import ends_with_error, run_here
-from conftest import sentences
+from conftest import on_tensorflow_1, sentences
 from masked_lm import write_tiny_masked_lm
 from pretraining import score, texts as pretraining_texts
 from rows import assert_same_rows, rows_in
@@ -40,20 +40,20 @@ def test_predict_answers_the_others_and_keeps_the_line(name, form, tiny_classifi
     header, rows, said = rows_of(name)
     (tmp_path / name).write_text(header + "".join(rows))
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in GOOD))
-    found = []
+    answers = []
     for source in ("texts.txt", name):
         run_here({"output_dir": tiny_classifier, "input_file": tmp_path / source, "header":
                   source.endswith((".csv", ".tsv")) or None, "num_cpu_replicas": 1,
                   "output_file": tmp_path / f"out.{form}"}, predict)
-        found.append(rows_in([tmp_path / f"out.{form}"]))
+        answers.append(rows_in([tmp_path / f"out.{form}"]))
     assert f"2 of 8 have no prediction; the first: {tmp_path / name}, {said}" in warning_in(capsys)
-    second, first = (found[1].pop(line) for line in (4, 2))
+    second, first = (answers[1].pop(line) for line in (4, 2))
     if form == "tsv":
         assert first == second == "\t\t\n"
     else:
         assert f"{name}, {said}" in json.loads(first)["error"] and "line 6:" in json.loads(second)["error"]
-    assert_same_rows(*found)
-    assert len(found[0]) == 6
+    assert_same_rows(*answers)
+    assert len(answers[0]) == 6
 
 
 def test_a_file_of_odd_rows_alone_is_an_error_and_leaves_nothing(tiny_classifier, tmp_path, capsys):
@@ -66,8 +66,8 @@ def test_a_file_of_odd_rows_alone_is_an_error_and_leaves_nothing(tiny_classifier
 
 def test_a_line_that_is_no_pair_is_left_out_of_pretraining_examples(tmp_path, capsys):
     (tmp_path / "pairs.tsv").write_text("1\t0\ta b\tc a b\nno pair\n0\t0\td\te f\n")
-    found = list(pretraining_texts.read_sentences([str(tmp_path / "pairs.tsv")], "pairs"))
-    assert [sentence.text for sentence in found] == ["a b", "c a b", "d", "e f"]
+    kept = list(pretraining_texts.read_sentences([str(tmp_path / "pairs.tsv")], "pairs"))
+    assert [sentence.text for sentence in kept] == ["a b", "c a b", "d", "e f"]
     assert "1 of 3 lines are left out; the first" in warning_in(capsys)
 
 
@@ -79,6 +79,7 @@ def lines_with_a_bad_one(tmp_path):
     return tmp_path
 
 
+@on_tensorflow_1
 @pytest.mark.parametrize("command, flags", [
     (predict, {"shard": "0/1"}), (score, {"max_seq_length": 16}),
     (extract_features, {"layers": "-1", "max_seq_length": 16}),
@@ -92,21 +93,21 @@ def test_a_line_that_is_not_utf8_gets_an_error_in_its_place(
     else:
         flags.update(write_tiny_masked_lm(tiny_model, folder / "lm")._asdict())
     output_file = folder / ("out-00000-of-00001.jsonl" if "shard" in flags else "out.jsonl")
-    found = {}
+    rows = {}
     for name in ("bad", "whole"):
         given = dict(flags, input_file=folder / f"{name}.txt")
         if name == "bad":
             with ends_with_error(capsys, "bad.txt, line 3: not UTF-8"):
                 run_here(given, command)
         run_here(dict(given, skip_bad_lines=True), command)
-        found[name] = rows_in([output_file])
+        rows[name] = rows_in([output_file])
         for path in folder.glob("out*"):
             path.unlink()
-    error = json.loads(found["bad"].pop(2))
+    error = json.loads(rows["bad"].pop(2))
     assert error.pop("error").startswith(f"{folder / 'bad.txt'}, line 3: not UTF-8")
     assert error in ({}, {"linex_index": 2})
-    assert_same_rows(found["bad"], found["whole"])
-    assert len(found["bad"]) == 6
+    assert_same_rows(rows["bad"], rows["whole"])
+    assert len(rows["bad"]) == 6
     assert "1 of 7 " in warning_in(capsys)
 
 

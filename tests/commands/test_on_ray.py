@@ -80,14 +80,14 @@ def workers(cluster):
     """The process numbers of the actors."""
     raylets = {process.process.pid for node in cluster.list_all_nodes()
                for process in node.all_processes.get("raylet", [])}
-    found = []
+    numbers = []
     for number in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):  # it has ended
             with open(f"/proc/{number}/cmdline") as title, open(f"/proc/{number}/stat") as stat:
                 parent = int(stat.read().rpartition(")")[2].split()[1])
                 if title.read().startswith("ray::_Worker") and parent in raylets:
-                    found.append(int(number))
-    return found
+                    numbers.append(int(number))
+    return numbers
 
 
 @on_tensorflow_2
@@ -97,8 +97,8 @@ def test_all_parts_are_made_once_although_workers_a_node_and_the_driver_die(clus
     with started(cluster, flags, output_file) as driver:
         wait_for_parts(driver, output_file, 1)
         driver.kill()
-    made = {path: path.stat().st_mtime_ns for path in parts_of(output_file) if path.exists()}
-    assert 0 < len(made) < COUNT
+    parts = {path: path.stat().st_mtime_ns for path in parts_of(output_file) if path.exists()}
+    assert 0 < len(parts) < COUNT
     oldest = min(cluster.worker_nodes, key=lambda node: node.node_ip_address)
     add_node(cluster)
     with started(cluster, flags, output_file) as driver:
@@ -108,13 +108,13 @@ def test_all_parts_are_made_once_although_workers_a_node_and_the_driver_die(clus
             victim = max(set(workers(cluster)) - killed)
             killed.add(victim)
             os.kill(victim, signal.SIGKILL)
-        wait_for_parts(driver, output_file, len(made) + 1)
+        wait_for_parts(driver, output_file, len(parts) + 1)
         cluster.remove_node(oldest, allow_graceful=False)
         output, errors = driver.communicate()
     assert driver.returncode == 0, errors
     assert output == "" and f"{COUNT} parts on " in errors and " lines/s" in errors
     assert_same_rows(rows_in(parts_of(output_file)), whole)
-    assert all(path.stat().st_mtime_ns == time for path, time in made.items())
+    assert all(path.stat().st_mtime_ns == time for path, time in parts.items())
     assert sorted(path.suffix for path in tmp_path.iterdir()) == sorted([".json", ".jsonl"] * COUNT)
 
 

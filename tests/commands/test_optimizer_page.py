@@ -58,14 +58,14 @@ def test_eager_code_is_told_to_use_a_graph(tmp_path):
     run_program(EAGER, tmp_path)
 
 
-def warnings_of(made):
-    with warnings.catch_warnings(record=True) as found:
+def warnings_of(optimizer):
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
         for index in range(3):  # as a program with three replicas does
             with tf.variable_scope(str(index)):
                 weight = tf.get_variable("weight", [2])
-            made.apply_gradients([(tf.ones([2]), weight)])
-    return [str(each.message) for each in found if "global_step" in str(each.message)]
+            optimizer.apply_gradients([(tf.ones([2]), weight)])
+    return [str(each.message) for each in caught if "global_step" in str(each.message)]
 
 
 @pytest.mark.parametrize("optimizer", [multigpu_optimizer.AdamWeightDecayOptimizer,

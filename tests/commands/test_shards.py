@@ -116,10 +116,10 @@ def test_examples_of_a_part_are_those_of_its_documents_alone(tiny_model, tmp_pat
     flags = dict(input_file=tmp_path / "text.txt", output_file=tmp_path / "examples.tfrecord",
                  num_processes=1, dupe_factor=1, vocab_file=tiny_model.vocab_file, max_seq_length=16,
                  max_predictions_per_seq=3)
-    found = run_parts(create_data, flags, 3)
+    paths = run_parts(create_data, flags, 3)
     begins = [sum(len(each) + 1 for each in documents[:number]) for number in range(len(documents))]
     size = os.path.getsize(str(tmp_path / "text.txt"))
-    for index, path in enumerate(found):
+    for index, path in enumerate(paths):
         own = [document for begin, document in zip(begins, documents)
                if size * index // 3 <= max(begin - 1, 0) < size * (index + 1) // 3]
         (tmp_path / "own.txt").write_text("\n".join(own))
@@ -173,9 +173,10 @@ def test_missing_parts_and_those_of_something_else_are_listed(classifier, tmp_pa
     run_here(dict(flags, shard="2/4", output_file=tmp_path / "other.tsv", format="jsonl"), predict)
     for path in tmp_path.glob("other-*"):
         path.rename(path.parent / path.name.replace("other", "found"))
-    assert [(number, said.partition("tsv")[2]) for number, said in listed()] == [
-        ("0/4", " is not as it was written"), ("1/4", ".json is not valid JSON"),
-        ("2/4", " was made with another --format: was jsonl, now None")]
+    for line, number, said in zip(listed(), ("0/4", "1/4", "2/4"), (
+            "00000-of-00004.tsv is not as it was written", "00001-of-00004.tsv.json is not valid JSON",
+            "00002-of-00004.tsv was made with another --format: was jsonl, now None")):
+        assert line[0] == number and said in line[1]
     run_here(dict(flags, shard="0/4"), predict)  # writes it anew
     assert parts[0].read_bytes() == content
 

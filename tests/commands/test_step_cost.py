@@ -35,10 +35,10 @@ def test_a_function_costs_what_its_body_launches_at_the_sizes_of_the_call():
     y = graph_functions.call_shared(toy_layer, weights, 0.5, [(x, [None, 8])])
     total = tf.reduce_sum(y)
     total.op.inputs[0].set_shape([4, 16])
-    found = [cost for op, costs in step_cost.costs_of(step_graph.needed([total.op])).items()
+    kernels = [cost for op, costs in step_cost.costs_of(step_graph.needed([total.op])).items()
              if op.type != "Fill" for cost in costs]
     values = 4 * 16 * 4  # bytes of the result
-    assert found == [
+    assert kernels == [
         Cost("MatMul", "toy_layer", 2 * 4 * 8 * 16, 4 * 8 * 4 + 8 * 16 * 4 + values),
         Cost("Mul", "toy_layer", 0, 2 * values + 4), Cost("Relu", "toy_layer", 0, 2 * values),
         Cost("Sum", "", 0, values + 2 * 4 + 4)]

@@ -126,11 +126,11 @@ def test_only_the_cards_that_are_asked_for_are_opened_and_named(seen):
     seen(A100, A100, V100, V100)
     assert devices.find_devices().describe() == (
         "GPU:0 GPU:1 GPU:2 GPU:3 (2 x NVIDIA A100-SXM4-40GB, 2 x Tesla V100-SXM2-16GB)")
-    found = devices.find_devices(num_gpus=2)
-    assert found.describe() == "GPU:0 GPU:1 (2 x NVIDIA A100-SXM4-40GB)"
-    assert found.session_config.device_count["GPU"] == 2
-    assert found.session_config.gpu_options.visible_device_list == "0,1"
-    assert found.concurrent_steps == 2
+    run_devices = devices.find_devices(num_gpus=2)
+    assert run_devices.describe() == "GPU:0 GPU:1 (2 x NVIDIA A100-SXM4-40GB)"
+    assert run_devices.session_config.device_count["GPU"] == 2
+    assert run_devices.session_config.gpu_options.visible_device_list == "0,1"
+    assert run_devices.concurrent_steps == 2
     for on_cpu in (dict(num_gpus=0), dict(num_cpu_replicas=2)):
         assert devices.find_devices(**on_cpu).session_config.device_count["GPU"] == 0
 
@@ -138,10 +138,10 @@ def test_only_the_cards_that_are_asked_for_are_opened_and_named(seen):
 def test_replicas_of_a_card_share_its_memory_in_the_sessions_configuration(seen, monkeypatch):
     monkeypatch.setattr(runtime, "_set_logical_devices", lambda *arguments: None)
     seen(A100, V100, visible="1,0")
-    found = devices.find_devices(replicas_per_gpu=2)
-    limits = found.session_config.gpu_options.experimental.virtual_devices
+    run_devices = devices.find_devices(replicas_per_gpu=2)
+    limits = run_devices.session_config.gpu_options.experimental.virtual_devices
     assert [list(each.memory_limit_mb) for each in limits] == [[7372, 7372], [18432, 18432]]
-    assert found.session_config.gpu_options.visible_device_list == "0,1"
+    assert run_devices.session_config.gpu_options.visible_device_list == "0,1"
 
 
 # --- Code for the cards --------------------------------------------------------------------

@@ -73,8 +73,8 @@ def answers(connection, *lines):
 
 
 def hello_of(of, index, **more):
-    found = connections.Connections(of, lambda index, link: None)._cluster_hash
-    return messages.encode({"from": index, "cluster": found, **more})
+    cluster_hash = connections.Connections(of, lambda index, link: None)._cluster_hash
+    return messages.encode({"from": index, "cluster": cluster_hash, **more})
 
 
 def say_hello(connection, cluster):
@@ -86,8 +86,8 @@ def say_hello(connection, cluster):
 def assert_meets(chief, cluster):
     """The other worker comes, and both have met."""
     second = Meeting(cluster._replace(index=1))
-    for found, other in ((chief.end(), 1), (second.end(), 0)):
-        assert list(found.links) == [other]
+    for connected, other in ((chief.end(), 1), (second.end(), 0)):
+        assert list(connected.links) == [other]
     return second
 
 

@@ -143,7 +143,7 @@ def test_a_link_in_the_place_of_a_folder_is_replaced(tmp_path):
 def test_a_link_in_the_place_of_an_unfinished_file_is_replaced(tmp_path):
     (tmp_path / "victim").write_text("not to be changed")
     ResumableFile(str(tmp_path / "rows"), {}).append("a\n", 1)
-    gc.collect()  # of the object, which locks the file
+    gc.collect(1)  # of the object, which locks the file
     os.remove(str(tmp_path / "rows.part"))
     os.symlink(str(tmp_path / "victim"), str(tmp_path / "rows.part"))
     file = ResumableFile(str(tmp_path / "rows"), {})
@@ -221,8 +221,8 @@ def test_each_folder_of_texts_is_read_once_whatever_links_lead_to_it(linked, cap
     for patterns in (f"{linked}", f"{linked}/[!n]*", f"{linked}/more, {linked}", f"{linked}/latest",
                      f"{linked}/a.txt, {linked}"):
         capsys.readouterr()
-        found = files.find(patterns, "--input_file")
-        assert sorted(map(os.path.basename, found)) == ["a.txt", "b.txt", "c.txt", "copy.txt"]
+        paths = files.find(patterns, "--input_file")
+        assert sorted(map(os.path.basename, paths)) == ["a.txt", "b.txt", "c.txt", "copy.txt"]
         warnings = capsys.readouterr().err.splitlines()
         assert len(warnings) == 1 and "--input_file: " in warnings[0] and "the first: " in warnings[0]
 

@@ -25,14 +25,14 @@ def trained(with_head):
 
 @pytest.fixture(scope="module")
 def sources(tiny_model, tmp_path_factory):
-    found = {}
+    sources = {}
     for size in SIZES:
         directory = tmp_path_factory.mktemp(f"cola{size}")
         data_dir = write_cola(directory, test=size)
         texts = load_texts(TASKS["cola"], TASKS["cola"].test, data_dir, tiny_model.encoding(),
                            str(directory / "store"), dynamic_padding=True)
-        found[size] = texts.source(with_labels=False)
-    return found
+        sources[size] = texts.source(with_labels=False)
+    return sources
 
 
 @pytest.fixture(scope="module")
@@ -44,13 +44,13 @@ def expected(tiny_model, trained, sources):
         logits = classifier.forward_of(tiny_model.config(), 2)(inputs, INFERENCE).predictions["logits"]
         tf.train.Saver().restore(session, trained.path)
         one = session.make_callable(logits, [inputs[name] for name in sorted(inputs)])
-        found = {}
+        by_size = {}
         for size, source in sources.items():
             examples = (source.fetch(np.array([index]), source.max_length) for index in range(size))
-            found[size] = np.concatenate(
+            by_size[size] = np.concatenate(
                 [one(*[each[name] for name in sorted(inputs)]) for each in examples])
-    assert found[SIZES[-1]].std(axis=0).min() > 1e-3, "examples must differ for their order to show"
-    return found
+    assert by_size[SIZES[-1]].std(axis=0).min() > 1e-3, "else no order would show"
+    return by_size
 
 
 @pytest.mark.parametrize("num_replicas, concurrent_steps",

@@ -166,9 +166,9 @@ def test_all_begin_with_the_chiefs_checkpoint_and_only_the_chief_writes(tiny_cla
     (chief / "by_0").unlink()
     _, names, _ = json.loads((tmp_path / "0.json").read_text())
     for index in (1, 2):
-        found, own_names, own = json.loads((tmp_path / f"{index}.json").read_text())
+        hashes, own_names, own = json.loads((tmp_path / f"{index}.json").read_text())
         assert own_names == names[-1:] == ["model.ckpt-12"]
         for name in ("run.json", "model.ckpt-12.index", "model.ckpt-12.data-00000-of-00001"):
-            assert found[name] == files.hash_of_file(str(chief / name))
+            assert hashes[name] == files.hash_of_file(str(chief / name))
         assert not os.path.exists(own)
     assert not other.exists() and not (chief / "by_1").exists()

@@ -115,13 +115,13 @@ def test_evaluation_and_prediction_count_each_example_once(golden_runs):
     """They run on the chief: the same command in one process says the same."""
     directory = golden_runs / "run_classifier"
     names = ("eval_results.txt", "test_results.tsv", "predict.txt")
-    found = {name: (directory / name).read_text() for name in names}
-    assert len(found["test_results.tsv"].splitlines()) == 5
+    results = {name: (directory / name).read_text() for name in names}
+    assert len(results["test_results.tsv"].splitlines()) == 5
     run_here(dict(SHARED, do_train=False, do_eval=True, do_predict=True, num_cpu_replicas=1,
                   output_dir=directory, data_dir=golden_runs / "cola", task_name="cola",
                   max_seq_length=LENGTH, vocab_file=golden_runs / "model" / "vocab.txt",
                   bert_config_file=golden_runs / "model" / "bert_config.json"))
-    assert found == {name: (directory / name).read_text() for name in names}
+    assert results == {name: (directory / name).read_text() for name in names}
     if not runtime.IS_TENSORFLOW_1:  # it also evaluates on the way
         evaluations = json.loads((directory / "evaluations.json").read_text())["evaluations"]
         assert [entry["step"] for entry in evaluations] == [10, 20]

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from commands import arguments, ends_with_error, run_here, start_command
-from conftest import write_cola
+from conftest import on_tensorflow_1, on_tensorflow_2, write_cola
 from processes import step_of, wait_until
 
 
@@ -27,6 +27,7 @@ def remove(folder):
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@on_tensorflow_1
 @pytest.mark.parametrize("move, changes", (
     (rename, dict()), (rename, dict(seeds="1,2")),
     (remove, dict(save_checkpoints_steps=100, eval_every_steps=5))))
@@ -45,6 +46,7 @@ def test_an_output_folder_that_goes_away_ends_the_training_with_one_line(
     assert not os.path.exists(out)
 
 
+@on_tensorflow_2
 def test_checkpoints_that_are_renamed_are_not_forgotten(flags, tmp_path, capsys):
     run_here(dict(flags, num_train_epochs=0.5))
     out = tmp_path / "out"

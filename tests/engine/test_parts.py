@@ -52,15 +52,15 @@ def test_the_rows_of_all_parts_are_those_of_the_csv_file(folder, count, rows):
 @given(documents=st.lists(st.lists(st.text("aé", min_size=1, max_size=9), max_size=3)))
 def test_the_documents_of_all_parts_are_those_of_the_file(folder, count, documents):
     def sentences(paths):
-        found = {}
+        by_document = {}
         for sentence in texts.read_sentences(paths, "sentences"):
-            found.setdefault(sentence.document, []).append(sentence.text)
-        return list(found.values())
+            by_document.setdefault(sentence.document, []).append(sentence.text)
+        return list(by_document.values())
 
     path = folder / "documents.txt"
-    path.write_bytes("\n\n".join("\n".join(some) for some in documents).encode("utf-8"))
+    path.write_bytes("\n\n".join("\n".join(lines) for lines in documents).encode("utf-8"))
     assert [document for index in range(count) for document in sentences(
-        parts_of([str(path)], index, count))] == [some for some in documents if some]
+        parts_of([str(path)], index, count))] == [lines for lines in documents if lines]
 
 
 def test_several_files_are_cut_as_one_and_a_compressed_one_is_whole(tmp_path):

@@ -64,8 +64,8 @@ def test_a_short_training_has_smaller_windows():
 
 def clashes(batch, keys) -> int:
     """The pairs of a batch's examples that have a key in common."""
-    found = [set(keys[example]) for example in batch]
-    return sum(bool(one & other) for place, one in enumerate(found) for other in found[:place])
+    sets = [set(keys[example]) for example in batch]
+    return sum(bool(one & other) for place, one in enumerate(sets) for other in sets[:place])
 
 
 @pytest.mark.parametrize("n, size, num_keys", [(600, 16, 120), (1030, 8, 400), (40, 16, 25), (64, 8, 12)])
@@ -74,10 +74,10 @@ def test_examples_with_a_common_key_are_spread_over_the_batches_of_a_window(n, s
     keys = random.randint(0, num_keys, [n, 2]).astype(np.uint64)
     keys[::3, 1] = n + np.arange(len(keys[::3]))  # a key that no other example has
     sizes, steps = lengths(n), 2 * n // size
-    plain, spread = (TrainingPlan(sizes, size, seed=3, keys=some) for some in (None, keys))
+    plain, spread = (TrainingPlan(sizes, size, seed=3, keys=each) for each in (None, keys))
     before, after = ([plan.global_batch(step) for step in range(steps)] for plan in (plain, spread))
-    counts = [sum(clashes(batch, keys) for batch in some) for some in (before, after)]
-    longest = [sum(sizes[batch].max() for batch in some) for some in (before, after)]
+    counts = [sum(clashes(batch, keys) for batch in batches) for batches in (before, after)]
+    longest = [sum(sizes[batch].max() for batch in batches) for batches in (before, after)]
     if n > 100:
         assert counts[0] > 30 and counts[1] <= counts[0] * 0.05
         assert longest[1] < longest[0] * 1.25  # an example goes to a batch of nearly its length

@@ -166,9 +166,9 @@ def _gpu_kernel_of(op: tf.Operation):
 
 @functools.lru_cache(maxsize=None)
 def _gpu_kernels_of(operation: str):
-    found = kernels.get_registered_kernels_for_op(operation).kernel
+    registered = kernels.get_registered_kernels_for_op(operation).kernel
     return [kernel for device in ("GPU", "DEFAULT")  # the second where there is none of the first
-            for kernel in found if kernel.device_type == device]
+            for kernel in registered if kernel.device_type == device]
 
 
 def _fits(kernel, node) -> bool:

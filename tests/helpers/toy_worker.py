@@ -68,10 +68,10 @@ def begin(us, report, directories):
     from engine.workers import worker_dirs
     index = us.cluster.index
     own = worker_dirs.output_directory(directories[index], us, is_training=True)
-    found = {name: files.hash_of_file(os.path.join(own, name)) for name in os.listdir(own)
+    hashes = {name: files.hash_of_file(os.path.join(own, name)) for name in os.listdir(own)
              if os.path.isfile(os.path.join(own, name))}
     files.write_json(os.path.join(report, f"{index}.json"), [
-        found, checkpoint_files.list_checkpoints(own), own])
+        hashes, checkpoint_files.list_checkpoints(own), own])
     files.write_text(os.path.join(own, f"by_{index}"), "")
 
 
