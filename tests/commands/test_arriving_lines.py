@@ -131,11 +131,3 @@ def test_rewrite_answers_a_line_before_it_gets_the_next_one_although_its_pool_ha
         "rewriting.rewrite", scorer, texts, pool_file=tmp_path / "pool.csv")
     assert [answer["text"] for answer in answers] == texts
     assert "pool.csv, line 3: 3 columns" in errors
-
-
-@on_tensorflow_2
-def test_input_of_which_no_line_can_be_read_is_an_error(scorer):
-    process = processes.run(["-m", "runs.predict", f"--output_dir={scorer}", "--num_gpus=0"],
-                            input="no tab\nnone either\n")
-    assert process.returncode == 2
-    assert "error: standard input, line 1: the model takes pairs" in process.stderr

@@ -15,7 +15,7 @@ from checkpoint_index import crc32c, entry, masked, write as write_index
 from encoder import huggingface, pretraining_tfrecords
 from encoder.config import load_config
 from engine.checkpoints import checkpoint_files, checkpoints
-from engine.disk import files, provenance
+from engine.disk import files
 from engine.errors import UserError
 from engine.training import summaries
 
@@ -193,14 +193,6 @@ def test_tensors_that_no_bert_has_take_no_time(count, tmp_path, alarm):
 
 
 # --- Records -------------------------------------------------------------------------------
-
-def test_a_memory_of_hashes_that_is_damaged_is_the_same_as_none(tmp_path):
-    files.write_text(str(tmp_path / "a.txt"), "a")
-    path = os.path.realpath(str(tmp_path / "a.txt"))
-    for memory in ("[1]", "{", json.dumps({path: 3}), json.dumps({path: [1]})):
-        (tmp_path / "hashes.json").write_text(memory)
-        assert provenance.content_hash(path, str(tmp_path / "hashes.json")) == files.hash_of(b"a")
-
 
 # --- Numbers in files, before anything is allocated by them --------------------------------
 

@@ -75,7 +75,7 @@ def assert_all_there(module, flags, count):
 # A part has more texts than parts, or none.
 @pytest.mark.parametrize("module, name, ending, flags, count", [
     pytest.param(predict, "texts.csv", "jsonl", {}, 3, marks=on_tensorflow_1),
-    pytest.param(predict, "texts.jsonl", "tsv", {}, 40, marks=on_tensorflow_2),
+    pytest.param(predict, "texts.jsonl", "tsv", {}, 30, marks=on_tensorflow_2),
     pytest.param(extract_features, "lines.txt", "jsonl", dict(pooling="mean"), 4, marks=on_tensorflow_1),
     pytest.param(score, "lines.txt", "jsonl", {}, 4, marks=on_tensorflow_2),
     pytest.param(rewrite, "clauses.txt", "jsonl", dict(num_candidates=4), 3, marks=on_tensorflow_1)])

@@ -3,7 +3,6 @@
 import contextlib
 import gc
 import glob
-import gzip
 import os
 import pathlib
 import socket
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 
 from augmentation import word_vectors
-from commands import arguments, ends_with_error, run_here, start_command
+from commands import arguments, start_command
 from encoder import huggingface, label_config, vocabulary
 from encoder.config import load_config
 from engine import log
@@ -26,9 +25,8 @@ from engine.disk import files, provenance
 from engine.disk.resumable_file import ResumableFile
 from engine.errors import UserError
 from engine.training import run_record
-from pretraining import create_data, texts
+from pretraining import texts
 from runs import columns, squad_files
-from similarity import index
 from tagging.formats import Layout, open_file
 
 ESCAPE = "\x1b[31m"  # makes a terminal's text red
@@ -227,10 +225,6 @@ def test_each_folder_of_texts_is_read_once_whatever_links_lead_to_it(linked, cap
         assert len(warnings) == 1 and "--input_file: " in warnings[0] and "the first: " in warnings[0]
 
 
-def part_of(path, index, records=parts.LINES):
-    return list(text_files.lines(parts.parts_of([path], index, 3)[0], records))
-
-
 # Whoever reads lines.
 LINE_READERS = {
     "tsv": lambda path: list(text_files.tsv_rows(path, OddRows("", skips_lines=True))),
@@ -239,8 +233,7 @@ LINE_READERS = {
     "tags": lambda path: list(open_file(path, Layout(), has_tags=False).sentences()),
     "text": lambda path: list(texts.read_lines(path)),
     "vectors": word_vectors.load,
-    "documents": lambda path: list(index._Texts(path)),
-    "first part": lambda path: part_of(path, 0)}
+    "first part": lambda path: list(text_files.lines(parts.parts_of([path], 0, 3)[0]))}
 
 
 @pytest.mark.parametrize("name", LINE_READERS)
@@ -250,23 +243,6 @@ def test_a_line_without_an_end_is_refused_with_file_and_line(name, tmp_path, ala
     os.truncate(str(path), 1 << 40)
     with pytest.raises(UserError, match="texts.tsv, line 2: longer than 16,777,216 bytes"):
         LINE_READERS[name](str(path))
-
-
-@pytest.mark.parametrize("records", [parts.LINES, parts.CSV_ROWS, parts.DOCUMENTS])
-def test_a_part_that_begins_within_such_a_line_says_where_without_reading_what_is_before_it(
-        records, tmp_path, alarm):
-    sparse(str(tmp_path / "texts.tsv"))
-    with pytest.raises(UserError, match="texts.tsv, line at byte 366,503,875,924: longer than"):
-        part_of(str(tmp_path / "texts.tsv"), 1, records)
-
-
-def test_a_small_file_that_unpacks_to_a_line_without_an_end_is_refused(tiny_model, tmp_path, capsys):
-    path = tmp_path / "texts.txt.gz"
-    with gzip.open(str(path), "wb", 1) as file:
-        file.write(b"the cat\n" + b"a" * (parts.LINE_BYTES + 1))
-    with ends_with_error(capsys, f"{path}, line 2: longer than"):
-        run_here(dict(input_file=path, output_file=tmp_path / "out", num_processes=1,
-                      vocab_file=tiny_model.vocab_file), create_data)
 
 
 # --- What is shown --------------------------------------------------------------------------

@@ -2,11 +2,8 @@
 
 import contextlib
 import os
-import subprocess
-import sys
 
-
-from conftest import ROOT
+import processes
 from engine.disk import locks
 
 # Adds 1 to a file that is read and written again, with time for others to do so in between.
@@ -31,9 +28,8 @@ while added < 20:
 
 def test_no_two_processes_are_in_it_at_a_time_although_its_file_comes_and_goes(tmp_path):
     (tmp_path / "number").write_text("0")
-    processes = [subprocess.Popen([sys.executable, "-c", ADD, str(tmp_path / "number")], cwd=ROOT)
-                 for _ in range(3)]
-    assert [process.wait(timeout=60) for process in processes] == [0, 0, 0]
+    writers = [processes.start(["-c", ADD, str(tmp_path / "number")]) for _ in range(3)]
+    assert [writer.wait(timeout=60) for writer in writers] == [0, 0, 0]
     assert (tmp_path / "number").read_text() == "60"
     assert os.listdir(str(tmp_path)) == ["number"]
 

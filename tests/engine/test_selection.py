@@ -140,9 +140,10 @@ def recorded(tmp_path, monkeypatch):
 def test_the_best_and_the_patience_are_those_of_the_values(
         values, options, expected, recorded, capsys):
     assert recorded(values, **options) == expected
-    said = capsys.readouterr().err
-    assert ("(the best: none, as score was never a number)" in said) == (expected[0] is None)
-    assert ("2 evaluations had no score that is a number" in said) == (expected[0] is None)
+    if expected[0] is None:
+        said = capsys.readouterr().err
+        assert "(the best: none, as score was never a number)" in said
+        assert "2 evaluations had no score that is a number" in said
 
 
 @on_tensorflow_2

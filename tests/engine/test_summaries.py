@@ -11,7 +11,7 @@ from engine.checkpoints import checkpoints
 from engine.training import checkpoint_hook, summaries
 from engine.training.step_hook import Step
 from engine.training.throughput import Throughput
-from trainings import Crash, recorded, run_loop, settings, train
+from trainings import Crash, recorded, settings, train
 
 import tensorflow.compat.v1 as tf
 
@@ -126,15 +126,6 @@ def test_values_that_are_not_finite_have_no_point(written):
     for name in ("loss", "gradient_norm"):
         assert history[name] == [(1, 1), (3, 1)]
     assert history["skipped_steps"] == [(1, 0), (2, 1), (3, 0)]
-
-
-def test_a_training_that_is_refused_leaves_no_file(source, tmp_path):
-    def forward(features, mode):
-        raise ValueError("not this one")
-
-    with pytest.raises(ValueError, match="not this one"):
-        run_loop(forward, source, REPLICAS, settings(tmp_path, 8), None)
-    assert not events(tmp_path)
 
 
 def test_an_event_that_a_killed_run_left_half_written_costs_that_event_alone(tmp_path):
