@@ -81,11 +81,11 @@ def test_whatever_operation_of_the_file_layer_fails_or_is_the_last_one(faults, f
          os.path.join(fast_folder, "case")], env={**os.environ, "LD_PRELOAD": faults},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
     assert process.returncode == 0, process.stderr
-    found = json.loads(process.stdout)
-    assert found["wrong"] == []
+    result = json.loads(process.stdout)
+    assert result["wrong"] == []
     # Most operations that fail end in one line; all that the process is killed at end it.
-    assert found["ended"]["killed"] == found["cases"] // 3 > 90
-    assert found["ended"]["one line"] > 100
+    assert result["ended"]["killed"] == result["cases"] // 3 > 90
+    assert result["ended"]["one line"] > 100
 
 
 @pytest.fixture
