@@ -10,6 +10,7 @@ from typing import Any, Dict, Mapping, Optional, Sequence
 from engine.disk import files
 
 FILE = "task.json"
+LABELS = "labels.json"  # of an export whose description has none, in the order of the outputs
 
 # The names of the kinds: classifiers of texts by the type of their labels, and the others.
 CLASSES, MULTI_LABEL, REGRESSION = LABEL_TYPES = ("classes", "multi_label", "regression")

@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Se
 
 from engine import log
 from engine.data import text_files
-from engine.data.odd_rows import OddRows
+from engine.data.text_files import OddRows
 from engine.errors import UserError
 from runs.rows import Columns, Split
 

@@ -13,8 +13,8 @@ from absl import flags
 from engine import settings
 from engine.cli import command, device_flags, shards
 from engine.data import parts, text_files
-from engine.data.chunks import ArrivingLines
-from engine.data.odd_rows import OddRows, attempt
+from engine.data.parts import ArrivingLines
+from engine.data.text_files import OddRows, attempt
 from engine.disk.provenance import Source
 from engine.errors import UserError
 from engine.inference import PredictionSettings

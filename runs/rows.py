@@ -9,7 +9,7 @@ from encoder.label_types import Kind
 from engine import log
 from engine.data import text_files
 from engine.data.parts import Part
-from engine.data.odd_rows import OddRows, attempt
+from engine.data.text_files import OddRows, attempt
 from engine.errors import UserError
 
 
