@@ -74,7 +74,7 @@ def test_capabilities_are_named_by_the_table_of_kinds_and_by_themselves_alone():
     assert {(name, kind) for name, kind in naming
             if name not in ("encoder/task_json.py", "runs/kinds.py")} == {
                 ("runs/columns.py", "tags"), ("runs/squad_files.py", "answers"),
-                ("serving/formats.py", "similarity")}  # a column, and entries of JSON
+                ("serving/routes.py", "similarity")}  # a column, and entries of JSON
 
 
 def test_what_others_may_have_written_is_opened_where_it_is_looked_at_first():
