@@ -217,9 +217,9 @@ def _header_of(split: Split, data_dir: str) -> str:
 
 def _rows_of(job: Job) -> Iterator[Row]:
     """Streams the rows of the training set, or of the part of it, that hold an example."""
-    split = job.task.train
+    split, kind = job.task.train, job.task.kind
     objects = text_files.json_objects(job.part or os.path.join(job.data_dir, split.file))
-    for line_number, fields, example in read_rows(job.task.kind, split, job.data_dir, part=job.part):
+    for line_number, fields, example in read_rows(kind, split, job.data_dir, part=job.part):
         if split.format == "jsonl":  # with the keys that the task does not read
             _, fields = next(objects)
         yield Row(line_number, example, fields, split)
