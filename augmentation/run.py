@@ -33,8 +33,7 @@ from engine import log, settings
 from engine.checkpoints import checkpoints
 from engine.cli import command, device_flags, shards
 from engine.data import text_files
-from engine.data.chunks import in_chunks
-from engine.data.parts import Part
+from engine.data.parts import Part, in_chunks
 from engine.devices.devices import FLOAT32
 from engine.disk import files
 from engine.disk.provenance import Source

@@ -15,7 +15,7 @@ import processes
 from commands import ends_with_error, run_here
 from conftest import plain_session, sentences
 from engine import interruption, progress
-from engine.data import chunks
+from engine.data import parts
 from engine.disk.resumable_file import ResumableFile
 from modeling import BertModel
 from similarity import index, mining, search
@@ -54,7 +54,7 @@ def vector_of(two_layers):
 def ask(flags, queries=QUERIES):
     """Runs the command with these lines on standard input; returns the lines of its output."""
     with tempfile.TemporaryFile() as file, mock.patch.object(
-            search, "ArrivingLines", lambda: chunks.ArrivingLines(file.fileno())):
+            search, "ArrivingLines", lambda: parts.ArrivingLines(file.fileno())):
         file.write("".join(f"{query}\n" for query in queries).encode("utf-8", "surrogateescape"))
         file.seek(0)
         run_here(flags, search)
