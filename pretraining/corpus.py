@@ -93,8 +93,8 @@ def piece_flags(tokenizer: BatchTokenizer) -> np.ndarray:
 def _check_unknown(counts: Dict[str, int]) -> None:
     unknown = text_counts.describe(counts)
     if counts["unknown"] >= _UNKNOWN_ERROR * counts["tokens"]:
-        raise UserError(f"--vocab_file knows too little of the text: {unknown}; give a vocabulary for "
-                        "the text's language, with the right --do_lower_case, or make one with "
+        raise UserError(f"--vocab_file knows too little of the text: {unknown}; give a vocabulary "
+                        "for the text's language, with the right --do_lower_case, or make one with "
                         "pretraining.create_vocab")
     if unknown:
         log.warn(f"{unknown}: the vocabulary knows little of the text")
