@@ -14,8 +14,7 @@ from engine.cli import command, device_flags, shards
 from engine.disk import files
 from engine.errors import UserError
 from engine.inference import PredictionSettings
-from features import formats
-from features.extraction import Extraction
+from features.extraction import Extraction, is_array
 from modeling import BertConfig
 from runs.stream import run
 
@@ -62,33 +61,23 @@ def define_flags() -> flags.FlagValues:
     return values
 
 
-def main(values: flags.FlagValues) -> None:
-    """Checks the flags and extracts the features."""
-    with open_model(values) as opened:
-        run(values, opened)
-
-
 def open_model(values: flags.FlagValues) -> Extraction:
     """The model that the flags name."""
     device_flags.check_tpu(values)
     if values["use_one_hot_embeddings"].present:
         log.warn("--use_one_hot_embeddings is for TPUs and has no effect here")
-    _check_files(values)
+    files.require_file(settings.required(values, "input_file"), "--input_file")
+    output_file = settings.required(values, "output_file")
+    if is_array(output_file) and not values.pooling:
+        raise UserError(f"--output_file={output_file}: an array holds one vector for each text; give "
+                        "--pooling, too, or name a file for lines of JSON")
+    if is_array(output_file) and values.skip_bad_lines:
+        raise UserError(f"--skip_bad_lines: --output_file={output_file} is an array, which has no "
+                        "place for an error; name a file for lines of JSON")
     settings.required(values, "init_checkpoint")
     config, encoding = model_flags.load_model(values)
     return Extraction(config, encoding, checkpoints.open_checkpoint(values.init_checkpoint),
                       _layers(values, config), values.pooling, values)
-
-
-def _check_files(values: flags.FlagValues) -> None:
-    files.require_file(settings.required(values, "input_file"), "--input_file")
-    output_file = settings.required(values, "output_file")
-    if formats.is_array(output_file) and not values.pooling:
-        raise UserError(f"--output_file={output_file}: an array holds one vector for each text; give "
-                        "--pooling, too, or name a file for lines of JSON")
-    if formats.is_array(output_file) and values.skip_bad_lines:
-        raise UserError(f"--skip_bad_lines: --output_file={output_file} is an array, which has no place for "
-                        "an error; name a file for lines of JSON")
 
 
 def _layers(values: flags.FlagValues, config: BertConfig) -> List[int]:
@@ -100,6 +89,12 @@ def _layers(values: flags.FlagValues, config: BertConfig) -> List[int]:
         raise UserError(f"--layers={text}: must be numbers of layers, separated by commas; the model "
                         f"has 0 to {count - 1}, which are also -{count} to -1")
     return [known[name] for name in names]
+
+
+def main(values: flags.FlagValues) -> None:
+    """Extracts the features."""
+    with open_model(values) as opened:
+        run(values, opened)
 
 
 if __name__ == "__main__":

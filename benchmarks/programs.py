@@ -27,12 +27,12 @@ from encoder import classifier, model_files
 from encoder.encoding import load_encoding
 from engine.checkpoints import checkpoints
 from engine.data.batches import Source
+from engine.data.text_files import OddRows
 from engine.devices import devices
 from engine.devices.devices import dtype_of
 from engine.disk import files
 from engine.inference import Predictor
-from features.model import forward_of
-from features.texts import Texts, read_texts
+from features import extraction
 from reading import data as reading_data
 from rewriting import rewriter, texts as rewriting_texts
 from rewriting.scorer import PhraseScorer
@@ -123,8 +123,8 @@ def load_pool(model: str, pool_file: str) -> float:
 def second_pass(forward: Any, checkpoint: checkpoints.Checkpoint, source: Callable[[], Source],
                 batch_size: int = BATCH_SIZE, precision: str = "float32") -> float:
     """Texts a second of a model that has predicted them once."""
-    found = devices.find_devices(num_gpus=0, training=False)
-    with Predictor(forward, found._replace(dtype=dtype_of(precision))) as predictor:
+    cpu = devices.find_devices(num_gpus=0, training=False)
+    with Predictor(forward, cpu._replace(dtype=dtype_of(precision))) as predictor:
         predictor.restore(checkpoint)
         predictor.predict(source(), batch_size)
         return rate_of(lambda: len(next(iter(predictor.predict(source(), batch_size).values()))))
@@ -142,8 +142,10 @@ def evaluate(model: str, data_dir: str, trained: str, precision: str) -> float:
 def features(model: str, input_file: str) -> float:
     """The mean of the last layer's states of each text, tokenizing included."""
     opened = model_files.open_folder(model, "--model")
-    return second_pass(forward_of(opened.config(), [-1], "mean"), opened.checkpoint,
-                       lambda: Texts.of(list(read_texts(input_file)), encoding_of(model)).source(), 32)
+    return second_pass(
+        extraction.forward_of(opened.config(), [-1], "mean"), opened.checkpoint,
+        lambda: extraction.tokenize(
+            list(extraction.read_texts(input_file, OddRows(""))), encoding_of(model))[1], 32)
 
 
 def augment(model: str, data_dir: str) -> float:
@@ -169,9 +171,10 @@ def slots_and_phrases(texts: str, pool_file: str, trained: str):
     phrases = rewriter.load_pool(pool_file, model.encoding, os.path.dirname(pool_file))
     ours = rewriter.Rewriter(model.encoding, phrases, num_candidates=50, top_k=5)
     lines = list(itertools.islice(rewriting_texts.read_texts(texts, "--texts"), NUM_TEXTS))
-    found, tried = ours.candidates(lines)
-    return model, ours, lines, [(found[slot][1].before, phrases.phrases([phrase])[0], found[slot][1].after)
-                                for slot, phrase in zip(tried.slots, tried.phrases)]
+    slots, tried = ours.candidates(lines)
+    around = [slots[slot][1] for slot in tried.slots]
+    return model, ours, lines, [(texts.before, phrases.phrases([phrase])[0], texts.after)
+                                for texts, phrase in zip(around, tried.phrases)]
 
 
 def rewrite(texts: str, pool_file: str, trained: str) -> float:
@@ -180,8 +183,8 @@ def rewrite(texts: str, pool_file: str, trained: str) -> float:
     with Predictor(model.forward(), devices.find_devices(num_gpus=0, training=False)) as predictor:
         predictor.restore(model_files.open_folder(trained, "--trained").checkpoint)
 
-        def work(some: List[str]) -> int:
-            encoded = ours.encode(some)
+        def work(texts: List[str]) -> int:
+            encoded = ours.encode(texts)
             encoded.decode(predictor.predict(encoded.source, BATCH_SIZE))
             return len(pairs)
 

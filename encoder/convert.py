@@ -15,6 +15,7 @@ known. No pickle is ever loaded. float32 weights are copied bit by bit.
 --to_onnx writes what an export computes as one file for other programs, such as onnxruntime.
 """
 
+import json
 import os
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -24,7 +25,6 @@ from safetensors.numpy import save_file
 
 from encoder import (
     huggingface, label_types, model_files, sentence_transformers, task_json, variables, vocabulary)
-from encoder.config import checked, load_config
 from encoder.encoding import load_encoding
 from encoder.huggingface import Weights
 from engine import log
@@ -94,8 +94,9 @@ def convert_from_huggingface(source_dir: str, output_dir: str, *,
     values = {row.tensorflow: _transposed(row, weights.read(row.huggingface))
               for row in matched.rows}
     warnings = config_warnings + tokenizer_warnings + matched.warnings
-    return _write_model_folder(output_dir, values, bert_config, tokens, do_lower_case, longest, description,
-                               warnings + (sentences.warnings if sentences else []))
+    return _write_model_folder(
+        output_dir, values, bert_config, tokens, do_lower_case, longest, description,
+        warnings + (sentences.warnings if sentences else []))
 
 
 def convert_from_checkpoint(source: str, output_dir: str, *, labels: Sequence[str],
@@ -116,11 +117,11 @@ def convert_from_checkpoint(source: str, output_dir: str, *, labels: Sequence[st
         bert_config_file, vocab_file: default: those beside the checkpoint.
     """
     model = model_files.open_folder(source, "--from_checkpoint", model_files.FOREIGN)
-    config = load_config(bert_config_file or model.file(model_files.CONFIG))
+    config = model_files.load_config(bert_config_file or model.file(model_files.CONFIG))
     vocab_file = vocab_file or model.file(vocabulary.FILE)
     tokens = vocabulary.read_tokens(vocab_file, config.vocab_size)
-    found, warnings = vocabulary.read_casing(os.path.dirname(vocab_file), tokens)
-    do_lower_case = found if do_lower_case is None else do_lower_case
+    recorded_casing, warnings = vocabulary.read_casing(os.path.dirname(vocab_file), tokens)
+    do_lower_case = recorded_casing if do_lower_case is None else do_lower_case
     length = max_seq_length or min(_LONGEST, config.max_position_embeddings)
     if length > config.max_position_embeddings:
         raise UserError(f"--max_seq_length={length}: the model has only "
@@ -168,17 +169,18 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
     model = model_files.open_folder(source, "--from_tensorflow")
     weights = _weights_of(model.checkpoint)
     config_path = bert_config_file or model.file(model_files.CONFIG)
-    bert_config = load_config(config_path).to_dict()
+    bert_config = model_files.load_config(config_path).to_dict()
     config = _config_from_tensorflow(bert_config, config_path)
     description = model.description() or {}
     labels = (label_types.of_description(description, f"--from_tensorflow={source}")
-              if task_json.is_classifiers(description) else None)
+              if task_json.is_classifier(description) else None)
     matched = variables.match(weights.shapes, bert_config, "tensorflow", weights.path,
                               labels and labels.num_outputs)
     vocab_file = vocab_file or model.file(vocabulary.FILE)
     tokens = vocabulary.read_tokens(vocab_file, config["vocab_size"])
     do_lower_case, warnings = vocabulary.read_casing(os.path.dirname(vocab_file), tokens)
-    max_length, gives_vectors = config["max_position_embeddings"], task_json.gives_vectors(description)
+    max_length = config["max_position_embeddings"]
+    gives_vectors = task_json.gives_vectors(description)
     if variables.CLASSIFIER not in matched.parts:
         labels = None
     if gives_vectors or labels:
@@ -188,10 +190,14 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
         warnings.append("it is a classifier whose labels are not known: --from_checkpoint and "
                         "--labels make a model folder of it, which keeps its head")
     with files.new_folder(output_dir, "--output_dir") as folder:
-        save_file({row.huggingface: _transposed(
-            row, _in_the_labels_unit(row.tensorflow, weights.read(row.tensorflow), labels))
-            for row in matched.rows},
-                  os.path.join(folder, huggingface.WEIGHTS), metadata={"format": "pt"})
+        values = {row.tensorflow: weights.read(row.tensorflow) for row in matched.rows}
+        if labels and (labels.mean, labels.deviation) != (0.0, 1.0):
+            # A regression gives numbers in the labels' unit there.
+            for name, shift in (("output_weights", 0.0), ("output_bias", labels.mean)):
+                values[name] = (values[name] * labels.deviation + shift).astype(np.float32)
+        save_file(
+            {row.huggingface: _transposed(row, values[row.tensorflow]) for row in matched.rows},
+            os.path.join(folder, huggingface.WEIGHTS), metadata={"format": "pt"})
         files.write_json(os.path.join(folder, huggingface.CONFIG),
                          {"architectures": [_architecture(matched.parts)], **config,
                           **(label_types.to_huggingface(labels) if labels else {})})
@@ -204,15 +210,12 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
     return Conversion(output_dir, do_lower_case, warnings + matched.warnings)
 
 
-# --- Configurations ----------------------------------------------------------------------
-
-
 def _config_from_huggingface(config: Mapping[str, Any],
                              path: str) -> Tuple[Dict[str, Any], List[str]]:
     """The `bert_config.json` of a Hugging Face config, and warnings."""
     bert_config = {key: config.get(key) for key in COMMON_ENTRIES}
     bert_config["hidden_act"] = _look_up(ACTIVATIONS, config.get("hidden_act"), path)
-    checked(bert_config, path)
+    model_files.checked_config(bert_config, path)
     epsilon = config.get("layer_norm_eps", LAYER_NORM_EPSILON)
     if epsilon == LAYER_NORM_EPSILON:
         return bert_config, []
@@ -244,20 +247,8 @@ def _architecture(parts: List[str]) -> str:
     return "BertForPreTraining" if with_pair_head else "BertForMaskedLM"
 
 
-# --- Weights -----------------------------------------------------------------------------
-
-
 def _transposed(row: variables.Row, values: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(values.T) if row.transposed else values
-
-
-def _in_the_labels_unit(name: str, values: np.ndarray, labels: Optional[label_types.Kind]) -> np.ndarray:
-    """The values of an output layer without the standardization that a regression has beside it here."""
-    if not labels or (labels.mean, labels.deviation) == (0.0, 1.0) or name not in (
-            "output_weights", "output_bias"):
-        return values
-    mean = labels.mean if name == "output_bias" else 0.0
-    return (values * labels.deviation + mean).astype(np.float32)
 
 
 def _weights_of(checkpoint: checkpoints.Checkpoint) -> Weights:
@@ -273,9 +264,6 @@ def _weights_of(checkpoint: checkpoints.Checkpoint) -> Weights:
     return Weights(checkpoint.path, {
         name: tuple(checkpoint.shapes[name]) for name in checkpoint.parameters()
         if os.path.dirname(name) not in checkpoint.shapes}, read)
-
-
-# --- The command -------------------------------------------------------------------------
 
 
 def define_flags() -> flags.FlagValues:
@@ -308,18 +296,6 @@ def define_flags() -> flags.FlagValues:
     return values
 
 
-def main(values: flags.FlagValues) -> None:
-    """Converts, and prints what was written."""
-    if values.to_onnx:
-        _write_onnx(values)
-        print(f"wrote {log.visible(values.to_onnx)}")
-        return
-    conversion = _convert(values)
-    for warning in conversion.warnings:
-        log.warn(warning)
-    print(f"wrote {log.visible(conversion.output)} (--do_lower_case={str(conversion.do_lower_case).lower()})")
-
-
 # Each source's function, and the flags that are its arguments beside --output_dir.
 _CONVERSIONS = {
     "from_huggingface": (convert_from_huggingface, ("takes_pairs",)),
@@ -330,17 +306,26 @@ _CONVERSIONS = {
 }
 
 
-def _convert(values: flags.FlagValues) -> Conversion:
-    given = [name for name in _CONVERSIONS if values[name].value]
-    if len(given) != 1:
+def main(values: flags.FlagValues) -> None:
+    """Converts, and prints what was written."""
+    if values.to_onnx:
+        _write_onnx(values)
+        print(f"wrote {log.visible(values.to_onnx)}")
+        return
+    sources = [name for name in _CONVERSIONS if values[name].value]
+    if len(sources) != 1:
         raise UserError("give one of --from_huggingface, --from_tensorflow and --from_checkpoint")
-    source, = given
+    source, = sources
     convert, options = _CONVERSIONS[source]
     for name in _CONVERSIONS["from_checkpoint"][1]:  # which has all of them
         if values[name].present and name not in options:
             raise UserError(f"--{name} does not go with --{source}")
-    return convert(values[source].value, required(values, "output_dir"),
-                   **{name: values[name].value for name in options})
+    conversion = convert(values[source].value, required(values, "output_dir"),
+                         **{name: values[name].value for name in options})
+    for warning in conversion.warnings:
+        log.warn(warning)
+    print(f"wrote {log.visible(conversion.output)} "
+          f"(--do_lower_case={str(conversion.do_lower_case).lower()})")
 
 
 def _write_onnx(values: flags.FlagValues) -> None:
@@ -349,11 +334,22 @@ def _write_onnx(values: flags.FlagValues) -> None:
         if values[name].present:
             raise UserError(f"--{name} does not go with --to_onnx")
     if not checkpoints.is_saved_model(source):
-        raise UserError(f"--from_tensorflow={source} is no export (it has no {checkpoints.GRAPH_FILE}), and "
-                        "--to_onnx needs one: the command that trained the model writes it with --do_export")
-    checkpoints.open_checkpoint(source, "--from_tensorflow")  # TensorFlow's own reader checks too little
+        raise UserError(f"--from_tensorflow={source} is no export (it has no "
+                        f"{checkpoints.GRAPH_FILE}), and --to_onnx needs one: the command that "
+                        "trained the model writes it with --do_export")
+    # TensorFlow's own reader checks too little.
+    checkpoints.open_checkpoint(source, "--from_tensorflow")
     files.check_output(values.to_onnx, "--to_onnx", [])
-    onnx_file.write(values.to_onnx, source)
+    onnx_file.write(values.to_onnx, source, _metadata(model_files.folder_of(source)))
+
+
+def _metadata(folder: str) -> Dict[str, str]:
+    """The description of the model in a folder, with its casing and labels, each entry as JSON."""
+    facts = task_json.read(folder) or {"do_lower_case": vocabulary.recorded_casing(folder)}
+    labels = os.path.join(folder, task_json.LABELS)
+    if os.path.exists(labels):
+        facts["labels"] = files.read_json(labels, "the labels")
+    return {name: json.dumps(value, ensure_ascii=False) for name, value in facts.items()}
 
 
 if __name__ == "__main__":

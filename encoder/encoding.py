@@ -5,7 +5,8 @@ longer text is cut, by default at its end. If b has no tokens, it has no [SEP] e
 """
 
 from typing import (
-    Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar)
+    Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple,
+    TypeVar)
 
 import numpy as np
 
@@ -54,11 +55,12 @@ class Encoding(NamedTuple):
         if counts.get("cut"):
             log.info(f"{name}: " + self.long_texts.describe(
                 counts["cut"], counts["rows"], self.max_seq_length))
-        found = [ONE_SEGMENT] if counts.get("pairs") and self.type_vocab_size == 1 else []
+        warnings = [ONE_SEGMENT] if counts.get("pairs") and self.type_vocab_size == 1 else []
         if describe(counts):
-            found.append(f"{name}: {describe(counts)}: the model cannot tell these apart; if their "
-                         "language or --do_lower_case is not the vocabulary's, take another model")
-        for warning in sorted(set(found) - set(self.counts.warnings)):
+            warnings.append(
+                f"{name}: {describe(counts)}: the model cannot tell these apart; if their "
+                "language or --do_lower_case is not the vocabulary's, take another model")
+        for warning in sorted(set(warnings) - set(self.counts.warnings)):
             self.counts.warnings.append(warning)
             log.warn(warning)
 
@@ -80,16 +82,7 @@ def load_encoding(vocab_file: str, *, do_lower_case: bool, max_seq_length: int,
     if max_seq_length < 3:
         raise UserError(f"--max_seq_length={max_seq_length}: must be at least 3, for [CLS], a "
                         "token and [SEP]")
-    _check_vocab_size(vocab_file, tokenizer.largest_id + 1, vocab_size)
-    return Encoding(tokenizer, vocab_file, vocabulary.content_hash(vocab_file), do_lower_case,
-                    max_seq_length, counts=TextCounts(tokenizer.vocab["[UNK]"]),
-                    type_vocab_size=type_vocab_size)
-
-
-def _check_vocab_size(vocab_file: str, num_entries: int, vocab_size: int) -> None:
-    """Raises a UserError if a vocabulary cannot belong to the model; warns about padding."""
-    if num_entries == vocab_size:
-        return
+    num_entries = tokenizer.largest_id + 1
     difference = (f"--vocab_file={vocab_file} has {num_entries:,} entries, and "
                   f"--bert_config_file says vocab_size {vocab_size:,}")
     if num_entries > vocab_size:
@@ -97,21 +90,27 @@ def _check_vocab_size(vocab_file: str, num_entries: int, vocab_size: int) -> Non
     if num_entries <= vocab_size - _VOCAB_PADDING:
         raise UserError(f"{difference}: it is cut short or belongs to another model; if "
                         "neither, fill it up with lines such as [unused1]")
-    log.warn(f"{difference}: the rest is taken for padding")
+    if num_entries < vocab_size:
+        log.warn(f"{difference}: the rest is taken for padding")
+    return Encoding(tokenizer, vocab_file, vocabulary.content_hash(vocab_file), do_lower_case,
+                    max_seq_length, counts=TextCounts(tokenizer.vocab["[UNK]"]),
+                    type_vocab_size=type_vocab_size)
 
 
-def open_or_tokenize(path: str, encoding: Encoding, store_dir: str, name: str, key: Mapping[str, Any],
-                     columns: Mapping[str, store.Column], read: Callable[[], Iterable[Item]],
+def open_or_tokenize(path: str, encoding: Encoding, store_dir: str, name: str,
+                     key: Mapping[str, Any], columns: Mapping[str, store.Column],
+                     read: Callable[[], Iterable[Item]],
                      encode: Callable[[List[Item]], store.Chunk], *, unit: str, chunk_size: int,
                      size_of: Callable[[Item], int] = lambda item: 1,
                      facts: Callable[[], Mapping[str, Any]] = dict) -> store.Store:
-    """Opens the store of a file's texts, tokenizing them first if there is none; reports what is odd.
+    """Opens the store of a file's texts, tokenizing them first if needed; reports what is odd.
 
     Args:
         path: of the file, for messages.
-        store_dir, name, key, columns, facts: see `store.open_or_build`; the facts get the counts of texts.
+        store_dir, name, key, columns, facts: see `store.open_or_build`; the counts of texts are
+            added to the facts.
         read: called only to tokenize; yields the items of the file, such as sentences.
-        encode: makes a chunk of the store from some items.
+        encode: makes a chunk of the store from items.
         unit: of items, in the plural, for messages.
         chunk_size, size_of: see `in_chunks`.
     """

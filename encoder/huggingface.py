@@ -36,12 +36,7 @@ class Weights(NamedTuple):
 
 
 def check_type(config: Mapping[str, Any], path: str) -> None:
-    """Raises a UserError unless the model is a plain BERT.
-
-    Args:
-        config: the content of config.json.
-        path: its path.
-    """
+    """Raises a UserError unless the config.json in `path` is that of a plain BERT."""
     model_type = config.get("model_type") or "bert"
     if model_type not in _TYPES:
         raise UserError(f"{path}: model_type is {model_type!r}; only models of BERT's own shape "
@@ -55,12 +50,16 @@ def check_type(config: Mapping[str, Any], path: str) -> None:
 
 def open_weights(folder: str) -> Weights:
     """The tensors of a folder's safetensors file, under the names of transformers' BERT."""
-    path = os.path.join(folder, WEIGHTS)
-    _refuse_pickle(folder)
+    path, pickle = os.path.join(folder, WEIGHTS), os.path.join(folder, _PICKLE)
+    if os.path.exists(pickle) and not os.path.exists(path):
+        raise UserError(f"{pickle} is a pickle, which can run any code and is not loaded here; if "
+                        f"you trust it, transformers converts it to {WEIGHTS}: "
+                        "AutoModelForPreTraining.from_pretrained(DIR).save_pretrained(NEW_DIR)")
     with files.open_regular(path, "weights") as file:
         header = file.read(min(int.from_bytes(file.read(8), "little"), _HEADER_BYTES + 1))
     if len(header) > _HEADER_BYTES:
-        raise UserError(f"{path} describes its tensors in over {_HEADER_BYTES:,} bytes: they are no BERT's")
+        raise UserError(f"{path} describes its tensors in over {_HEADER_BYTES:,} bytes: they are "
+                        "no BERT's")
     try:
         file = safetensors.safe_open(path, "np")
     except safetensors.SafetensorError as error:
@@ -74,21 +73,11 @@ def open_weights(folder: str) -> Weights:
             raise UserError(f"{path}: {name} is of type {dtype}; save the weights as F32 or F16")
         return file.get_tensor(names[name]).astype(np.float32)
 
-    copies = [name for name, original in _TIED.items()
-              if name in names and original in names
+    copies = [name for name, original in _TIED.items() if name in names and original in names
               and np.array_equal(read(name), read(original))]
-    shapes = {name: tuple(tensors[its_name]["shape"])
-              for name, its_name in names.items()
-              if name not in copies and not name.endswith(_UNREAD)}
-    return Weights(path, shapes, read)
-
-
-def _refuse_pickle(folder: str) -> None:
-    path = os.path.join(folder, _PICKLE)
-    if os.path.exists(path) and not os.path.exists(os.path.join(folder, WEIGHTS)):
-        raise UserError(f"{path} is a pickle, which can run any code and is not loaded here; if "
-                        f"you trust it, transformers converts it to {WEIGHTS}: "
-                        "AutoModelForPreTraining.from_pretrained(DIR).save_pretrained(NEW_DIR)")
+    return Weights(path, {
+        name: tuple(tensors[its_name]["shape"]) for name, its_name in names.items()
+        if name not in copies and not name.endswith(_UNREAD)}, read)
 
 
 def _current_name(name: str) -> str:

@@ -18,15 +18,14 @@ from engine.settings import setting
 ENTRY = "long_texts"
 
 HEAD, HEAD_TAIL, WINDOWS = WAYS = ("head", "head_tail", "windows")
+_DESCRIPTIONS = {HEAD: "only their beginning is used",
+                 HEAD_TAIL: "only their beginning and end are used",
+                 WINDOWS: "each becomes several windows"}
 
 # The beginning has a quarter of what is kept, as in the paper (128 of 510 tokens).
 _HEAD_SHARE = 4
 # By default consecutive windows share a quarter of their tokens.
 _OVERLAP_SHARE = 4
-
-_DESCRIPTIONS = {HEAD: "only their beginning is used",
-                 HEAD_TAIL: "only their beginning and end are used",
-                 WINDOWS: "each becomes several windows"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,12 +95,11 @@ def of_description(description: Mapping[str, Any]) -> LongTexts:
     if facts is None:
         return LongTexts()
     try:
-        found = LongTexts(**facts)
+        ways = LongTexts(**facts)
+        overlap = ways.window_overlap
+        if ways.long_texts in WAYS and (
+                overlap is None or isinstance(overlap, int) and overlap > 0):
+            return ways
     except TypeError:  # no object, or one with other entries
-        found = None
-    overlap = found and found.window_overlap
-    if not (found and found.long_texts in WAYS
-            and (overlap is None or isinstance(overlap, int) and overlap > 0)):
-        raise UserError(f"{FILE} of the trained model is damaged: its {ENTRY} are "
-                        f"{str(facts)[:80]}")
-    return found
+        pass
+    raise UserError(f"{FILE} of the trained model is damaged: its {ENTRY} are {str(facts)[:80]}")

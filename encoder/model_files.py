@@ -7,11 +7,10 @@ from the files and the names of the variables alone, before any graph is built.
 
 import os
 import shutil
-from typing import Any, Dict, NamedTuple, Optional
+from typing import Any, Dict, Mapping, NamedTuple, Optional
 
 import modeling
 from encoder import huggingface, label_types, task_json, variables, vocabulary
-from encoder.config import load_config
 from encoder.encoding import Encoding, load_encoding
 from encoder.pretraining_heads import require_masked_lm_head
 from engine import log
@@ -28,6 +27,7 @@ ENCODER, MASKED_LM, CLASSIFIER, LABELS, FOREIGN = NEEDS = (
     "encoder", "masked-LM", "classifier", "labels", "foreign")
 
 _HEAD = ("output_weights", "output_bias")
+_MAX_LAYERS = 10_000  # each is a part of the graph, however small
 
 
 class ModelFiles(NamedTuple):
@@ -64,6 +64,32 @@ class ModelFiles(NamedTuple):
         return task_json.read(self.folder)
 
 
+def load_config(path: str) -> modeling.BertConfig:
+    """Reads a config, and checks that there can be such a model."""
+    return checked_config(files.read_record(path, "--bert_config_file", {}),
+                          f"--bert_config_file={path}")
+
+
+def checked_config(values: Mapping[str, Any], where: str) -> modeling.BertConfig:
+    """The config with these values, whose weights fit into the machine's memory."""
+    config = modeling.BertConfig.from_dict(values)
+    try:
+        modeling.check_config(config)
+    except ValueError as error:
+        raise UserError(f"{where}: {error}") from error
+    hidden = config.hidden_size
+    rows = config.vocab_size + config.max_position_embeddings + config.type_vocab_size
+    layer = hidden * (4 * hidden + 2 * config.intermediate_size)
+    size = 4 * (rows * hidden + config.num_hidden_layers * layer)  # bytes, as float32
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if size > memory or config.num_hidden_layers > _MAX_LAYERS:
+        raise UserError(
+            f"{where}: {config.num_hidden_layers:,} layers of {hidden:,} and {rows:,} embeddings "
+            f"take {size / 2**30:,.0f} GB, and this machine has {memory / 2**30:,.0f}; is a "
+            "number wrong?")
+    return config
+
+
 def open_folder(path: str, flag: str, needs: str = ENCODER) -> ModelFiles:
     """Opens a model folder, an export, or the prefix of a checkpoint.
 
@@ -72,7 +98,9 @@ def open_folder(path: str, flag: str, needs: str = ENCODER) -> ModelFiles:
         flag: the flag that gives it, for messages.
         needs: what the command needs of the model, one of NEEDS.
     """
-    if os.path.exists(os.path.join(path, huggingface.CONFIG)) and not _is_tensorflows(path):
+    if os.path.exists(os.path.join(path, huggingface.CONFIG)) and not any(
+            name in (CONFIG, checkpoints.GRAPH_FILE) or name.endswith(".index")
+            for name in os.listdir(path)):
         raise UserError(f"{flag}={path} is a Hugging Face folder: python -m encoder.convert "
                         f"--from_huggingface={path} --output_dir=... makes a model folder of it")
     checkpoint = checkpoints.open_checkpoint(path, flag)
@@ -81,11 +109,6 @@ def open_folder(path: str, flag: str, needs: str = ENCODER) -> ModelFiles:
     model = ModelFiles(path, flag, folder_of(checkpoint.path), checkpoint)
     check(model, needs)
     return model
-
-
-def _is_tensorflows(folder: str) -> bool:
-    return any(name in (CONFIG, checkpoints.GRAPH_FILE) or name.endswith(".index")
-               for name in os.listdir(folder))
 
 
 def folder_of(path: str) -> str:
@@ -110,8 +133,9 @@ def check(model: ModelFiles, needs: str) -> None:
         elif needs == LABELS:
             raise UserError(
                 f"{model.flag}={model.path}: {model.folder} holds no {task_json.FILE}, so that the "
-                f"labels of this classifier are not known: python -m encoder.convert --from_checkpoint="
-                f"{model.path} --labels=... --output_dir=... makes a model folder of it")
+                "labels of this classifier are not known: python -m encoder.convert "
+                f"--from_checkpoint={model.path} --labels=... --output_dir=... makes a model "
+                "folder of it")
     if variables.WORD_EMBEDDINGS not in model.checkpoint.shapes:
         examples = ", ".join(model.checkpoint.parameters()[:3])
         raise UserError(f"{model.flag}={model.checkpoint.path} is not a BERT: it has none of the "

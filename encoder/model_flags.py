@@ -13,7 +13,6 @@ from absl import flags
 import modeling
 import tokenization
 from encoder import long_texts, model_files, task_json, vocabulary
-from encoder.config import load_config
 from encoder.encoding import Encoding, load_encoding
 from encoder.long_texts import LongTexts
 from engine import log, settings
@@ -71,11 +70,11 @@ def load_config_of_flags(values: flags.FlagValues,
         model: the one to start from. Its upper layers may be left out by a --bert_config_file, but
             not by a file beside it that nobody has named.
     """
-    found = find_file(values, "bert_config_file", model_files.CONFIG)
-    if not (found or values.init_checkpoint) and "do_train" in values and not values.do_train:
+    config_file = find_file(values, "bert_config_file", model_files.CONFIG)
+    if not (config_file or values.init_checkpoint) and "do_train" in values and not values.do_train:
         raise UserError(f"--output_dir={required(values, 'output_dir')} has no trained model; give "
                         "the folder of one, or --init_checkpoint")
-    config = load_config(found or required(values, "bert_config_file"))
+    config = model_files.load_config(config_file or required(values, "bert_config_file"))
     if model and not _trained(values):
         if not values.bert_config_file:
             model_files.check_layers(model.checkpoint, config, model.flag)
@@ -102,9 +101,10 @@ def load_model(values: flags.FlagValues,
     config = load_config_of_flags(values, model)
     if model and needs != model_files.ENCODER:  # used as it is
         model_files.check_layers(model.checkpoint, config, model.flag)
-    found = find_file(values, "vocab_file", vocabulary.FILE)
-    vocab_file = found or required(values, "vocab_file")
-    recorded = _recorded_casing(values, os.path.dirname(vocab_file))
+    vocab_file = find_file(values, "vocab_file", vocabulary.FILE) or required(values, "vocab_file")
+    folders = (*_folders(values), os.path.dirname(vocab_file))
+    recorded = next((casing for casing in map(vocabulary.recorded_casing, folders)
+                     if casing is not None), None)
     do_lower_case = _casing(values, recorded)
     encoding = load_encoding(
         vocab_file, do_lower_case=do_lower_case, vocab_size=config.vocab_size,
@@ -159,12 +159,6 @@ def _used_classifier(values: flags.FlagValues) -> Optional[Dict[str, Any]]:
     """The description of the classifier that is used; None if there is none."""
     folder = used_folder(values)
     return task_json.read(folder) if folder else None
-
-
-def _recorded_casing(values: flags.FlagValues, vocab_folder: str) -> Optional[bool]:
-    """`do_lower_case` as the model's folder says; None if it does not."""
-    recorded = [vocabulary.recorded_casing(folder) for folder in (*_folders(values), vocab_folder)]
-    return next((casing for casing in recorded if casing is not None), None)
 
 
 def _casing(values: flags.FlagValues, known: Optional[bool]) -> bool:

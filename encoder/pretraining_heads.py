@@ -26,10 +26,17 @@ def masked_lm_logits(states: tf.Tensor, embedding_table: tf.Tensor,
         embedding_table: [V, D], `BertModel.get_embedding_table()`.
         computation: that of the encoder; its type is that of the product with the table.
     """
-    states = tf.cast(states, tf.float32)
+    states, size = tf.cast(states, tf.float32), config.hidden_size
+    activation = modeling.get_activation(config.hidden_act) or tf.identity
     with tf.variable_scope("cls/predictions"):
         with tf.variable_scope("transform"):
-            states = modeling.layer_norm(_transform(states, config))
+            with tf.variable_scope("dense"):
+                kernel = tf.get_variable(
+                    "kernel", [size, size],
+                    initializer=modeling.create_initializer(config.initializer_range))
+                bias = tf.get_variable("bias", [size], initializer=tf.zeros_initializer())
+            states = activation(tf.nn.bias_add(tf.matmul(states, kernel), bias))
+            states = modeling.layer_norm(states)
         bias = tf.get_variable("output_bias", [config.vocab_size],
                                initializer=tf.zeros_initializer())
         table = computation.cast(tf.convert_to_tensor(embedding_table), computation.dtype)
@@ -44,18 +51,6 @@ def require_masked_lm_head(checkpoint: Checkpoint) -> Checkpoint:
                         "pretrained model as it was released, or one of python -m "
                         "pretraining.run --do_train, not an encoder or a classifier")
     return checkpoint
-
-
-def _transform(states: tf.Tensor, config: modeling.BertConfig) -> tf.Tensor:
-    size = config.hidden_size
-    with tf.variable_scope("dense"):
-        kernel = tf.get_variable(
-            "kernel", [size, size],
-            initializer=modeling.create_initializer(config.initializer_range))
-        bias = tf.get_variable("bias", [size], initializer=tf.zeros_initializer())
-    output = tf.nn.bias_add(tf.matmul(states, kernel), bias)
-    activation = modeling.get_activation(config.hidden_act)
-    return activation(output) if activation else output
 
 
 def next_sentence_logits(pooled: tf.Tensor, config: modeling.BertConfig) -> tf.Tensor:

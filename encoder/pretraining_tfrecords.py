@@ -47,7 +47,11 @@ def open_store(patterns: str, flag: str, sizes: Sizes, store_dir: str) -> Opened
         patterns: names of files, patterns and directories, comma-separated.
         flag: the flag that gives them, for messages.
     """
-    specifications = _specifications(find(patterns, flag), flag, sizes)
+    paths = find(patterns, flag)
+    specifications = {path: _specification(path, sizes) for path in paths}
+    specifications = {path: each for path, each in specifications.items() if each}
+    if not specifications:
+        raise UserError(f"{flag}: there is no record in {', '.join(paths)[:200]}")
     hashes = [provenance.content_hash(path, store_dir) for path in specifications]
 
     def chunks() -> Iterator[store.Chunk]:
@@ -59,26 +63,22 @@ def open_store(patterns: str, flag: str, sizes: Sizes, store_dir: str) -> Opened
 
     key = {"files": hashes, "max_seq_length": sizes.max_seq_length,
            "vocab_size": sizes.vocab_size}
-    records = store.open_or_build(store_dir, "pretraining", key, _columns(sizes.vocab_size), chunks)
+    ids = store.Column("uint16" if sizes.vocab_size <= 2**16 else "uint32", ragged=True)
+    columns = {"input_ids": ids, "masked_lm_ids": ids,
+               "masked_lm_positions": store.Column("uint16", ragged=True),
+               "first_segment_length": store.Column("int32", ragged=False),
+               "next_sentence_label": store.Column("uint8", ragged=False)}
+    records = store.open_or_build(store_dir, "pretraining", key, columns, chunks)
     return Opened(records, files.hash_of_json(hashes), list(specifications))
-
-
-def _specifications(paths: List[str], flag: str, sizes: Sizes) -> Dict[str, Specification]:
-    """The features of each file that holds records."""
-    found = {path: _specification(path, sizes) for path in paths}
-    found = {path: specification for path, specification in found.items() if specification}
-    if not found:
-        raise UserError(f"{flag}: there is no record in {', '.join(paths)[:200]}")
-    return found
 
 
 def find(patterns: str, flag: str) -> List[str]:
     """The TFRecord files that comma-separated names, patterns and directories match."""
     # `create_data` writes a .json file with the settings beside each file of records.
-    found = files.find(patterns, flag)
-    records = [path for path in found if not path.endswith(".json")]
+    paths = files.find(patterns, flag)
+    records = [path for path in paths if not path.endswith(".json")]
     if not records:
-        raise UserError(f"{flag}: {found[0]} describes a file of records, and is none: leave .json "
+        raise UserError(f"{flag}: {paths[0]} describes a file of records, and is none: leave .json "
                         "out")
     return records
 
@@ -131,14 +131,6 @@ def read_chunks(path: str, specification: Specification,
         num_read += len(batch["input_ids"])
 
 
-def _columns(vocab_size: int) -> Dict[str, store.Column]:
-    ids = store.Column("uint16" if vocab_size <= 2**16 else "uint32", ragged=True)
-    return {"input_ids": ids, "masked_lm_ids": ids,
-            "masked_lm_positions": store.Column("uint16", ragged=True),
-            "first_segment_length": store.Column("int32", ragged=False),
-            "next_sentence_label": store.Column("uint8", ragged=False)}
-
-
 def _parsed(path: str, specification: Specification) -> Iterator[Dict[str, np.ndarray]]:
     graph = tf.Graph()
     with graph.as_default():
@@ -184,22 +176,17 @@ def _chunk(batch: Dict[str, np.ndarray], vocab_size: int, where: str) -> store.C
     _check_ids(batch["input_ids"], vocab_size, where)
     labels = batch[_LABELS][:, 0] if _LABELS in batch else np.zeros(len(lengths), np.int64)
     _check(np.isin(labels, (0, 1)).all(), where, f"{_LABELS} are not 0 and 1")
-    return {"input_ids": (batch["input_ids"][mask], lengths),
-            "first_segment_length": first_lengths, "next_sentence_label": labels,
-            **_masks(batch, lengths, vocab_size, where)}
-
-
-def _masks(batch: Dict[str, np.ndarray], lengths: np.ndarray, vocab_size: int,
-           where: str) -> store.Chunk:
-    weights = batch["masked_lm_weights"]
-    _check(np.isin(weights, (0, 1)).all(), where, "masked_lm_weights are not 0 and 1")
-    masked = weights > 0
+    _check(np.isin(batch["masked_lm_weights"], (0, 1)).all(), where,
+           "masked_lm_weights are not 0 and 1")
+    masked = batch["masked_lm_weights"] > 0
     positions = batch["masked_lm_positions"] * masked
     _check(((0 <= positions) & (positions < lengths[:, np.newaxis])).all(), where,
            "masked_lm_positions lie outside of the tokens")
     _check_ids(batch["masked_lm_ids"] * masked, vocab_size, where)
     counts = masked.sum(axis=1)
-    return {"masked_lm_positions": (positions[masked], counts),
+    return {"input_ids": (batch["input_ids"][mask], lengths),
+            "first_segment_length": first_lengths, "next_sentence_label": labels,
+            "masked_lm_positions": (positions[masked], counts),
             "masked_lm_ids": (batch["masked_lm_ids"][masked], counts)}
 
 

@@ -63,18 +63,18 @@ def _modules(folder: str) -> Dict[str, str]:
     path = os.path.join(folder, MODULES)
     modules = files.read_json(path, "list of modules")
     try:
-        found = [(str(module["type"]).split(".")[-1], module["path"]) for module in modules]
+        parts = [(str(module["type"]).split(".")[-1], module["path"]) for module in modules]
     except (TypeError, KeyError, IndexError) as error:
         raise UserError(f"{path} is damaged: it is no list of modules, each with type and "
                         "path") from error
-    names = [name for name, _ in found]
+    names = [name for name, _ in parts]
     if names not in ([_ENCODER, _POOLING], [_ENCODER, _POOLING, _NORMALIZE]):
         raise UserError(f"{path} has the modules {', '.join(names)[:200]}; can be converted: "
                         f"{_ENCODER}, {_POOLING}, and {_NORMALIZE} or no more")
-    for _, name in found:
+    for _, name in parts:
         if not isinstance(name, str) or name != os.path.basename(name) or name == os.pardir:
             raise UserError(f"{path} is damaged: {str(name)[:40]!r} is no folder beside it")
-    return dict(found)
+    return dict(parts)
 
 
 def _read_pooling(path: str) -> str:

@@ -28,16 +28,27 @@ _SPELLINGS = (
     (r"_embeddings/(weight|embeddings)(?=/|$)", "_embeddings"))
 
 
-class Row(NamedTuple):
-    """One variable under both its names."""
-    tensorflow: str
-    huggingface: str
-    shape: Tuple[int, ...]  # in TensorFlow
-    transposed: bool = False  # a dense layer's kernel is [inputs, outputs] in TensorFlow only
+# The last part of a variable's name in TensorFlow → in Hugging Face's BERT.
+_LAST_NAMES = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias",
+               "output_weights": "weight", "output_bias": "bias"}
 
-    def shape_in(self, framework: str) -> Tuple[int, ...]:
-        """The shape in "tensorflow" or "huggingface"."""
-        return self.shape[::-1] if self.transposed and framework == "huggingface" else self.shape
+
+class Row(NamedTuple):
+    """A variable: its name and its shape in TensorFlow."""
+    tensorflow: str
+    shape: Tuple[int, ...]
+
+    @property
+    def huggingface(self) -> str:
+        """Its name in a Hugging Face BERT."""
+        scope, _, last = self.tensorflow.rpartition("/")
+        scope = scope.replace("layer_", "layer/").replace("/", ".") or "classifier"
+        return f"{scope}.{_LAST_NAMES.get(last, f'{last}.weight')}"
+
+    @property
+    def transposed(self) -> bool:
+        """Whether Hugging Face has it transposed: a dense layer's kernel, [inputs, outputs]."""
+        return self.tensorflow.endswith("/kernel")
 
 
 class Match(NamedTuple):
@@ -63,8 +74,18 @@ def match(shapes: Mapping[str, Tuple[int, ...]], config: Mapping[str, Any], fram
     parts = [part for part, candidates in table.items()
              if part == ENCODER or any(getattr(row, framework) in shapes for row in candidates)]
     for part in parts:
-        _check_part(part, table[part], shapes, framework, path)
+        missing = [name for name in (getattr(row, framework) for row in table[part])
+                   if name not in shapes]
+        if missing:
+            raise UserError(f"{path} lacks {len(missing)} of the {len(table[part])} variables of a "
+                            f"BERT's {part} of its configuration, such as {missing[0]}")
         rows.extend(table[part])
+    for row in rows:
+        name, is_turned = getattr(row, framework), row.transposed and framework == "huggingface"
+        expected = row.shape[::-1] if is_turned else row.shape
+        if shapes[name] != expected:
+            raise UserError(f"{path}: {name} has the shape {list(shapes[name])}, its "
+                            f"configuration says {list(expected)}")
     left_out = sorted(set(shapes) - {getattr(row, framework) for row in rows})
     for name in left_out:
         if name.startswith(_OWN_SCOPES):
@@ -87,72 +108,38 @@ def known_names(names: Collection[str]) -> Dict[str, str]:
 def correspondence(config: Mapping[str, Any],
                    num_outputs: Optional[int] = None) -> Dict[str, List[Row]]:
     """The rows of each part of a BERT of this config, and of a classifier if it has outputs."""
-    hidden = config["hidden_size"]
-    classifier = {} if num_outputs is None else {CLASSIFIER: [
-        Row("output_weights", "classifier.weight", (num_outputs, hidden)),
-        Row("output_bias", "classifier.bias", (num_outputs,))]}
+    hidden, intermediate = config["hidden_size"], config["intermediate_size"]
+
+    def dense(scope: str, inputs: int = hidden, outputs: int = hidden) -> List[Row]:
+        return [Row(f"{scope}/kernel", (inputs, outputs)), Row(f"{scope}/bias", (outputs,))]
+
+    def layer_norm(scope: str) -> List[Row]:
+        return [Row(f"{scope}/LayerNorm/{name}", (hidden,)) for name in ("gamma", "beta")]
+
+    def layer(scope: str) -> List[Row]:
+        return [*dense(f"{scope}/attention/self/query"), *dense(f"{scope}/attention/self/key"),
+                *dense(f"{scope}/attention/self/value"), *dense(f"{scope}/attention/output/dense"),
+                *layer_norm(f"{scope}/attention/output"),
+                *dense(f"{scope}/intermediate/dense", hidden, intermediate),
+                *dense(f"{scope}/output/dense", intermediate, hidden),
+                *layer_norm(f"{scope}/output")]
+
+    def output_layer(scope: str, outputs: int) -> List[Row]:
+        return [Row(f"{scope}output_weights", (outputs, hidden)),
+                Row(f"{scope}output_bias", (outputs,))]
+
+    classifier = {} if num_outputs is None else {CLASSIFIER: output_layer("", num_outputs)}
     return {
-        ENCODER: _embeddings(config) + [
-            row for layer in range(config["num_hidden_layers"])
-            for row in _layer(f"bert/encoder/layer_{layer}/", hidden, config["intermediate_size"])],
-        POOLER: _dense("bert/pooler/dense", hidden, hidden),
-        MASKED_LM_HEAD: [
-            *_dense("cls/predictions/transform/dense", hidden, hidden),
-            *_layer_norm("cls/predictions/transform/LayerNorm", hidden),
-            Row("cls/predictions/output_bias", "cls.predictions.bias", (config["vocab_size"],))],
-        NEXT_SENTENCE_HEAD: [
-            Row("cls/seq_relationship/output_weights", "cls.seq_relationship.weight", (2, hidden)),
-            Row("cls/seq_relationship/output_bias", "cls.seq_relationship.bias", (2,))],
-        **classifier,
-    }
-
-
-def _check_part(part: str, rows: List[Row], shapes: Mapping[str, Tuple[int, ...]],
-                framework: str, path: str) -> None:
-    missing = [name for name in (getattr(row, framework) for row in rows) if name not in shapes]
-    if missing:
-        raise UserError(f"{path} lacks {len(missing)} of the {len(rows)} variables of a BERT's "
-                        f"{part} of its configuration, such as {missing[0]}")
-    for row in rows:
-        name, expected = getattr(row, framework), row.shape_in(framework)
-        if shapes[name] != expected:
-            raise UserError(f"{path}: {name} has the shape {list(shapes[name])}, its "
-                            f"configuration says {list(expected)}")
-
-
-def _embeddings(config: Mapping[str, Any]) -> List[Row]:
-    tables = {"word": "vocab_size", "token_type": "type_vocab_size",
-              "position": "max_position_embeddings"}
-    return [
-        Row(f"bert/embeddings/{name}_embeddings", f"bert.embeddings.{name}_embeddings.weight",
-            (config[size], config["hidden_size"])) for name, size in tables.items()
-    ] + _layer_norm("bert/embeddings/LayerNorm", config["hidden_size"])
-
-
-def _layer(scope: str, hidden: int, intermediate: int) -> List[Row]:
-    return [
-        *_dense(scope + "attention/self/query", hidden, hidden),
-        *_dense(scope + "attention/self/key", hidden, hidden),
-        *_dense(scope + "attention/self/value", hidden, hidden),
-        *_dense(scope + "attention/output/dense", hidden, hidden),
-        *_layer_norm(scope + "attention/output/LayerNorm", hidden),
-        *_dense(scope + "intermediate/dense", hidden, intermediate),
-        *_dense(scope + "output/dense", intermediate, hidden),
-        *_layer_norm(scope + "output/LayerNorm", hidden),
-    ]
-
-
-def _dense(scope: str, inputs: int, outputs: int) -> List[Row]:
-    theirs = _huggingface_scope(scope)
-    return [Row(scope + "/kernel", theirs + ".weight", (inputs, outputs), transposed=True),
-            Row(scope + "/bias", theirs + ".bias", (outputs,))]
-
-
-def _layer_norm(scope: str, size: int) -> List[Row]:
-    theirs = _huggingface_scope(scope)
-    return [Row(scope + "/gamma", theirs + ".weight", (size,)),
-            Row(scope + "/beta", theirs + ".bias", (size,))]
-
-
-def _huggingface_scope(scope: str) -> str:
-    return scope.replace("layer_", "layer/").replace("/", ".")
+        ENCODER: [
+            Row("bert/embeddings/word_embeddings", (config["vocab_size"], hidden)),
+            Row("bert/embeddings/token_type_embeddings", (config["type_vocab_size"], hidden)),
+            Row("bert/embeddings/position_embeddings", (config["max_position_embeddings"], hidden)),
+            *layer_norm("bert/embeddings"),
+            *(row for number in range(config["num_hidden_layers"])
+              for row in layer(f"bert/encoder/layer_{number}"))],
+        POOLER: dense("bert/pooler/dense"),
+        MASKED_LM_HEAD: [*dense("cls/predictions/transform/dense"),
+                         *layer_norm("cls/predictions/transform"),
+                         Row("cls/predictions/output_bias", (config["vocab_size"],))],
+        NEXT_SENTENCE_HEAD: output_layer("cls/seq_relationship/", 2),
+        **classifier}

@@ -13,11 +13,11 @@ import numpy as np
 from encoder import windows
 from engine import log
 from engine.settings import setting
-from reading import final_text, scores
-from reading.data import Asked, QuestionSet
+from reading import scores
+from reading.data import TokenizedQuestion, QuestionSet
 from runs import squad_files
 from runs.squad_files import Words
-from tokenization import BatchTokenizer
+from tokenization import BasicTokenizer, BatchTokenizer
 
 # The odds of a question to have no answer where no span is possible.
 _LARGE_ODDS = 1000000.0
@@ -72,11 +72,11 @@ class Answers(NamedTuple):
                 for candidate, probability in zip(self.candidates, self._probabilities())]
 
     def _probabilities(self) -> List[float]:
-        scores_of = [candidate.start_logit + candidate.end_logit for candidate in self.candidates]
-        largest = max(scores_of)
-        powers = [math.exp(score - largest) for score in scores_of]
-        total = sum(powers)
-        return [power / total for power in powers]
+        totals = [candidate.start_logit + candidate.end_logit for candidate in self.candidates]
+        largest = max(totals)
+        powers = [math.exp(total - largest) for total in totals]
+        divisor = sum(powers)
+        return [power / divisor for power in powers]
 
 
 class _Span(NamedTuple):
@@ -88,7 +88,7 @@ class _Span(NamedTuple):
 
 
 def find_all(questions: QuestionSet, part: slice, logits: Dict[str, np.ndarray],
-             settings: AnswerSettings) -> Iterator[Tuple[Asked, Answers]]:
+             settings: AnswerSettings) -> Iterator[Tuple[TokenizedQuestion, Answers]]:
     """Each question of a part, and the answers that are found.
 
     Args:
@@ -107,17 +107,19 @@ def find_all(questions: QuestionSet, part: slice, logits: Dict[str, np.ndarray],
             may_have_none=questions.settings.version_2_with_negative)
 
 
-def find(question: Asked, start_logits: Sequence[np.ndarray], end_logits: Sequence[np.ndarray],
-         settings: AnswerSettings, tokenizer: BatchTokenizer, *, may_have_none: bool) -> Answers:
+def find(question: TokenizedQuestion, start_logits: Sequence[np.ndarray],
+         end_logits: Sequence[np.ndarray], settings: AnswerSettings, tokenizer: BatchTokenizer, *,
+         may_have_none: bool) -> Answers:
     """The answers to a question.
 
     Args:
         start_logits, end_logits: of each window, float32 [tokens].
         may_have_none: whether questions may have no answer.
     """
-    spans, null = _spans(question, start_logits, end_logits, settings), None
-    if may_have_none:
-        null = _null_span(start_logits, end_logits)
+    spans = _spans(question, start_logits, end_logits, settings)
+    if may_have_none:  # [CLS] of the window in which that is least likely; of equals the first
+        logits = [(float(start[0]), float(end[0])) for start, end in zip(start_logits, end_logits)]
+        null = _Span(0, 0, 0, *min(logits, key=sum, default=(0.0, 0.0)))
         spans.append(null)
     spans.sort(key=lambda span: span.start_logit + span.end_logit, reverse=True)
     candidates = _candidates(spans, question, settings, tokenizer)
@@ -134,8 +136,8 @@ def find(question: Asked, start_logits: Sequence[np.ndarray], end_logits: Sequen
     return Answers("" if has_none else best.text, candidates, odds)
 
 
-def _spans(question: Asked, start_logits: Sequence[np.ndarray], end_logits: Sequence[np.ndarray],
-           settings: AnswerSettings) -> List[_Span]:
+def _spans(question: TokenizedQuestion, start_logits: Sequence[np.ndarray],
+           end_logits: Sequence[np.ndarray], settings: AnswerSettings) -> List[_Span]:
     """The spans of likely starts and ends that may be an answer, window by window."""
     most_context = windows.of_most_context(question.spans)
     offset, spans = question.query_length + 2, []
@@ -159,36 +161,52 @@ def _likely(logits: np.ndarray, count: int) -> np.ndarray:
     return np.argsort(-logits, kind="stable")[:count]
 
 
-def _null_span(start_logits: Sequence[np.ndarray], end_logits: Sequence[np.ndarray]) -> _Span:
-    """No answer: [CLS] of the window in which that is least likely; of equals the first."""
-    scores = [(float(start[0]), float(end[0])) for start, end in zip(start_logits, end_logits)]
-    start, end = min(scores, key=sum, default=(0.0, 0.0))
-    return _Span(0, 0, 0, start, end)
-
-
-def _candidates(spans: Sequence[_Span], question: Asked, settings: AnswerSettings,
+def _candidates(spans: Sequence[_Span], question: TokenizedQuestion, settings: AnswerSettings,
                 tokenizer: BatchTokenizer) -> List[Candidate]:
     """The best spans with different texts."""
-    words, found = squad_files.words_of(question.context), {}
+    words, candidates = squad_files.words_of(question.context), {}
     for span in spans:
-        if len(found) >= settings.n_best_size:
+        if len(candidates) >= settings.n_best_size:
             break
         first, text = (_text_of(span, question, words, settings, tokenizer) if span.start
                        else (0, ""))
-        if text not in found:
-            found[text] = Candidate(text, span.start_logit, span.end_logit, first)
-    return list(found.values())
+        if text not in candidates:
+            candidates[text] = Candidate(text, span.start_logit, span.end_logit, first)
+    return list(candidates.values())
 
 
-def _text_of(span: _Span, question: Asked, words: Words, settings: AnswerSettings,
+def _text_of(span: _Span, question: TokenizedQuestion, words: Words, settings: AnswerSettings,
              tokenizer: BatchTokenizer) -> Tuple[int, str]:
     """The first character of the words that a span is in, and the text that it is of them."""
     ids = question.input_ids[span.window][span.start:span.end + 1].tolist()
     shift = int(question.spans.starts[span.window]) - question.query_length - 2
     first_word, last_word = question.token_words[[span.start + shift, span.end + shift]].tolist()
-    predicted = final_text.join_pieces(tokenizer.convert_ids_to_tokens(ids))
+    pieces = " ".join(tokenizer.convert_ids_to_tokens(ids)).replace(" ##", "").replace("##", "")
+    predicted = " ".join(pieces.split())
     within = " ".join(words.texts[first_word:last_word + 1])
-    text = final_text.project(predicted, within, tokenizer.basic_tokenizer)
+    text = project(predicted, within, tokenizer.basic_tokenizer)
     if text is None and settings.verbose_logging:
         log.info(f"The answer {predicted!r} is not cut out of {within!r}")
     return int(words.starts[first_word]), within if text is None else text
+
+
+def project(predicted: str, words: str, tokenizer: BasicTokenizer) -> Optional[str]:
+    """The part of the words of a context that a prediction stands for; None if there is none.
+
+    A prediction is lower-cased, perhaps without accents, and cut out of words such as "Smith's" or
+    "(1895-1943).". The two texts are aligned character by character.
+
+    Args:
+        predicted: the predicted tokens, with a space between words.
+        words: the words of the context that these tokens are of, with spaces between them.
+        tokenizer: has made the tokens.
+    """
+    tokenized = " ".join(tokenizer.tokenize(words))
+    start = tokenized.find(predicted)
+    ends = (start, start + len(predicted) - 1)
+    ours, theirs = ([place for place, character in enumerate(text) if character != " "]
+                    for text in (words, tokenized))
+    if len(ours) != len(theirs) or any(end not in theirs for end in ends):
+        return None
+    first, last = (ours[theirs.index(end)] for end in ends)
+    return words[first:last + 1]

@@ -4,7 +4,9 @@ A plain text is a pair: a question, and the context that the answer is in.
 """
 
 import dataclasses
-from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, get_type_hints
+import json
+import os
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, get_type_hints
 
 import tensorflow.compat.v1 as tf
 from absl import flags
@@ -12,13 +14,17 @@ from absl import flags
 from encoder import task_json
 from encoder.encoding import Encoding
 from encoder.model_files import ModelFiles
+from engine import log
 from engine.checkpoints.checkpoints import Checkpoint
+from engine.disk import files
 from engine.errors import UserError
 from engine.model import Forward, Mode
 from modeling import BertConfig
-from reading import answers, data, evaluation, model, report
-from reading.answers import Answers, AnswerSettings
+from reading import data, model, report, scores
+from reading.answers import NONE_POSSIBLE, Answers, AnswerSettings, find_all
 from reading.data import QuestionSet, WindowSettings
+from reading.report import Miss, Shown
+from reading.scores import Answered
 from runs import model_card
 from runs.capability import (
     Capability, Card, Encoded, Job, Measured, Predict, Reader, Result, Sets, Training)
@@ -27,20 +33,26 @@ from runs.rows import Example
 from runs.squad_files import Paragraph, Question
 
 
-class Reading(NamedTuple):
-    """How contexts are read and answers chosen."""
-    windows: WindowSettings
-    answers: AnswerSettings
+PREDICTIONS, N_BEST, NULL_ODDS = PREDICTION_FILES = (
+    "predictions.json", "nbest_predictions.json", "null_odds.json")
+
+_WINDOWS_AT_A_TIME = 2048
 
 
 class AnswerFinder(Capability):
-    """A model that finds the answer to a question in a text."""
-    verb, unit, loss = "Answering", "windows", None
-    prediction_files = evaluation.PREDICTION_FILES
+    """A model that finds the answer to a question in a text.
 
-    def __init__(self, reading: Reading, config: BertConfig, encoding: Encoding):
+    Attributes:
+        windows: how contexts are read.
+        answers: how answers are chosen.
+    """
+    verb, unit, loss = "Answering", "windows", None
+    prediction_files = PREDICTION_FILES
+
+    def __init__(self, windows: WindowSettings, answers: AnswerSettings, config: BertConfig,
+                 encoding: Encoding):
         super().__init__(config, encoding)
-        self.reading = reading
+        self.windows, self.answers = windows, answers
 
     @classmethod
     def open(cls, trained: ModelFiles) -> "AnswerFinder":
@@ -48,17 +60,16 @@ class AnswerFinder(Capability):
         model.require_head(trained.checkpoint, trained.flag)
         config, description = trained.config(), trained.description()
         if not description:
-            return cls(Reading(WindowSettings(), AnswerSettings()), config,
+            return cls(WindowSettings(), AnswerSettings(), config,
                        trained.encoding(config.max_position_embeddings))
-        found = cls(described(trained.folder), config,
-                    trained.encoding(description["max_seq_length"]))
-        found.check()
-        return found
+        finder = cls(*saved_settings(trained.folder), config,
+                     trained.encoding(description["max_seq_length"]))
+        finder.check()
+        return finder
 
     def check(self) -> None:
-        """Raises a UserError if a window has no room for a context, or the model too few positions."""
         length, positions = self.encoding.max_seq_length, self.config.max_position_embeddings
-        query_length = self.reading.windows.max_query_length
+        query_length = self.windows.max_query_length
         if length <= query_length + data.NUM_SPECIAL:
             raise UserError(f"--max_seq_length={length} leaves no room for a context beside a "
                             f"question of --max_query_length={query_length} tokens and "
@@ -68,28 +79,30 @@ class AnswerFinder(Capability):
                             f"{positions} positions")
 
     def facts(self) -> Dict[str, Any]:
-        """The encoder."""
         return {"task": "reading comprehension", **self.encoder_facts()}
 
     def metrics(self) -> Sequence[str]:
-        """SQuAD's."""
         return (("f1", "exact", "best_f1", "best_exact")
-                if self.reading.windows.version_2_with_negative else ("f1", "exact_match"))
+                if self.windows.version_2_with_negative else ("f1", "exact_match"))
 
     def require(self, checkpoint: Checkpoint, flag: str) -> None:
-        """The layer of starts and ends."""
         model.require_head(checkpoint, flag)
 
     def load(self, job: Job, values: flags.FlagValues, training: Any = None) -> Sets:
-        """See `Capability`; there are no students."""
+
         def load(path: str, is_training: bool) -> QuestionSet:
-            return data.load(path, self.encoding, self.reading.windows, job.settings.store_dir,
+            return data.load(path, self.encoding, self.windows, job.settings.store_dir,
                              is_training=is_training,
                              dynamic_padding=job.settings.training.dynamic_padding)
 
         train = held_out = None
         if values.do_train:
-            train = self._training(load(values.train_file, True))
+            questions = load(values.train_file, True)
+            train = Training(
+                len(questions), questions.content_hash, self.forward(), questions.training_source,
+                facts={f"--{name}": value
+                       for name, value in dataclasses.asdict(self.windows).items()},
+                baseline=questions.baseline())
         if values.do_predict or values.do_eval:
             held_out = load(values.predict_file, False)
         if values.do_eval and not held_out.is_labelled:
@@ -98,40 +111,56 @@ class AnswerFinder(Capability):
         return Sets(train, {"": held_out} if values.do_eval else {},
                     {"": held_out} if values.do_predict else {})
 
-    def _training(self, questions: QuestionSet) -> Training:
-        windows = dataclasses.asdict(self.reading.windows)
-        return Training(
-            len(questions), questions.content_hash, self.forward(), questions.training_source,
-            facts={f"--{name}": value for name, value in windows.items()},
-            baseline=questions.baseline())
-
     def forward(self, *_: Any) -> Forward:
-        """See `reading.model`."""
         return model.forward_of(self.config)
 
-    def measure(self, job: Job, held_out: QuestionSet, predict: Predict) -> Measured:
-        """See `evaluation`."""
-        return evaluation.measure(job, held_out, predict)
+    def measure(self, job: Job, held_out: QuestionSet, predict: Predict,
+                all_answers: Optional[Dict[str, Answers]] = None) -> Measured:
+        """The scores of the answers; none if the file does not have the right ones.
+
+        Args:
+            all_answers: gets the answers to each question, by its id.
+        """
+        may_have_none = self.windows.version_2_with_negative
+        compare = scores.MEASURES[self.answers.measure][may_have_none]
+        answered, misses = [], []
+        for part in held_out.parts(_WINDOWS_AT_A_TIME):  # to bound the memory for logits
+            logits = predict(held_out.source(part))
+            for question, answers in find_all(held_out, part, logits, self.answers):
+                if all_answers is not None:
+                    all_answers[question.id] = answers
+                agreement = compare(answers.text, question.answers)
+                answered.append(Answered(agreement, bool(question.answers), bool(answers.text),
+                                         answers.null_odds or 0.0, len(question.token_words)))
+                if agreement.f1 < 1:
+                    predicted, probability = answers.chosen()
+                    misses.append(Miss(question.id, predicted, probability * (1 - agreement.f1)))
+        if not held_out.is_labelled:
+            if any(question.has_answer for question in answered):
+                log.warn(f"{held_out.path}: {held_out.records.facts['num_unlabelled']:,} of "
+                         f"{len(answered):,} questions lack \"answers\", so there are no scores")
+            return Measured({})
+        return Measured(scores.results(answered, may_have_none=may_have_none),
+                        table=scores.table(answered, may_have_none=may_have_none),
+                        shown=Shown(held_out.path, misses))
 
     def write(self, job: Job, test: QuestionSet, suffix: str, predict: Predict) -> Measured:
-        """See `evaluation`."""
-        return evaluation.write(job, test, predict)
+        answers: Dict[str, Answers] = {}
+        measured = self.measure(job, test, predict, answers)
+        write_answers(job.settings.output_dir, answers)
+        return measured
 
     def page(self, job: Job, measured: Measured) -> List[Section]:
-        """See `reading.report`."""
         return report.page(measured)
 
     def describe(self) -> Dict[str, Any]:
-        """How contexts are read and answers chosen."""
-        return {"kind": task_json.ANSWERS, **dataclasses.asdict(self.reading.windows),
-                **dataclasses.asdict(self.reading.answers)}
+        return {"kind": task_json.ANSWERS, **dataclasses.asdict(self.windows),
+                **dataclasses.asdict(self.answers)}
 
     def outputs(self, inputs: Dict[str, tf.Tensor], mode: Mode) -> Dict[str, tf.Tensor]:
-        """The logits of starts and ends."""
         return model.logits_of(self.config, inputs, mode)
 
     def card(self) -> Card:
-        """See `Capability`."""
         return Card(
             "It finds the answer to a question in a text", (),
             f"""\
@@ -147,32 +176,46 @@ have none, that of `[CLS]` is the score of having none""",
 
     def reader(self) -> Reader:
         """Of a pair of texts, the first is the question, the second the context."""
-        windows, settings = self.reading
 
         def encode(examples: List[Example]) -> Encoded:
             paragraphs = [Paragraph(example.text_b, [Question("", example.text_a, None)])
                           for example in examples]
-            questions = data.encode(paragraphs, self.encoding, windows)
+            questions = data.encode(paragraphs, self.encoding, self.windows)
             every = slice(0, len(questions.records))
             return Encoded(questions.source(every), lambda logits: (
-                result(found) for _, found in answers.find_all(questions, every, logits, settings)))
+                result(each) for _, each in find_all(questions, every, logits, self.answers)))
 
-        odds = ["null_odds"] if windows.version_2_with_negative else []
+        odds = ["null_odds"] if self.windows.version_2_with_negative else []
         return Reader(self.forward(), encode, True, ["answer", "probability", *odds])
 
 
-def described(folder: str, given: Mapping[str, Any] = {}) -> Reading:
+def saved_settings(folder: str, given: Mapping[str, Any] = {}
+                   ) -> Tuple[WindowSettings, AnswerSettings]:
     """The settings that a trained model's description has, except those given."""
     types = {**get_type_hints(WindowSettings), **get_type_hints(AnswerSettings)}
     entries = {**task_json.read(folder, types), **given}
-    return Reading(*(cls(**{field.name: entries[field.name] for field in dataclasses.fields(cls)})
-                     for cls in (WindowSettings, AnswerSettings)))
+    windows, answers = (
+        cls(**{field.name: entries[field.name] for field in dataclasses.fields(cls)})
+        for cls in (WindowSettings, AnswerSettings))
+    return windows, answers
 
 
-def result(found: Answers) -> Result:
-    """The answer to a question, as a line of predictions."""
-    probability = 0.0 if found.candidates[0] is answers.NONE_POSSIBLE else found.chosen()[1]
-    numbers = {"probability": probability, "null_odds": found.null_odds}
+def write_answers(output_dir: str, all_answers: Mapping[str, Answers]) -> None:
+    """Writes the answers to each question, by its id, in the layout of the original's files."""
+    contents = {PREDICTIONS: {key: answers.text for key, answers in all_answers.items()},
+                N_BEST: {key: answers.n_best() for key, answers in all_answers.items()},
+                NULL_ODDS: {key: answers.null_odds for key, answers in all_answers.items()
+                            if answers.null_odds is not None}}
+    for name, content in contents.items():
+        if content:
+            files.write_text(os.path.join(output_dir, name), json.dumps(content, indent=4) + "\n")
+    log.info(f"Answered: {output_dir}/{PREDICTIONS}")
+
+
+def result(answers: Answers) -> Result:
+    """What is predicted for a question, as a line of predictions."""
+    probability = 0.0 if answers.candidates[0] is NONE_POSSIBLE else answers.chosen()[1]
+    numbers = {"probability": probability, "null_odds": answers.null_odds}
     shown = {name: f"{value:.9g}" for name, value in numbers.items() if value is not None}
-    return Result([found.text, *shown.values()],
-                  {"answer": found.text, **{name: float(number) for name, number in shown.items()}})
+    return Result([answers.text, *shown.values()], {
+        "answer": answers.text, **{name: float(number) for name, number in shown.items()}})

@@ -41,8 +41,8 @@ class WindowSettings:
         False, "Some questions have no answer in their context, as in SQuAD 2.0.")
 
 
-class Asked(NamedTuple):
-    """A question, tokenized, and what is needed to write its answers."""
+class TokenizedQuestion(NamedTuple):
+    """A question, and what is needed to write its answers."""
     id: str
     context: str
     answers: Sequence[str]  # the right ones, if the file has them
@@ -114,7 +114,7 @@ class QuestionSet:
         """Batches of the windows of some questions, which follow each other."""
         return self._source.part(*self.first_window[[questions.start, questions.stop]].tolist())
 
-    def question(self, number: int) -> Asked:
+    def question(self, number: int) -> TokenizedQuestion:
         """A question to be answered."""
         records, this = self.records, slice(number, number + 1)
         identity, context, answers = (text_columns.from_chunk(records.values(name, this))[0]
@@ -122,8 +122,9 @@ class QuestionSet:
         (token_words, _), (lengths, _), (ids, _) = (
             records.values(name, this) for name in ("token_words", "window_lengths", "input_ids"))
         query_length = int(records.scalars("query_length")[number])
-        return Asked(identity, context, json.loads(answers), token_words, _split(ids, lengths),
-                     query_length, _spans(len(token_words), query_length, self.encoding, self.settings))
+        return TokenizedQuestion(
+            identity, context, json.loads(answers), token_words, _split(ids, lengths), query_length,
+            _spans(len(token_words), query_length, self.encoding, self.settings))
 
     def parts(self, num_windows: int) -> Iterator[slice]:
         """All questions in parts that have about so many windows, or one question."""
@@ -141,8 +142,8 @@ def load(path: str, encoding: Encoding, settings: WindowSettings, store_dir: str
     """
     files.require_file(path, "the file of questions", files.DOCUMENT_BYTES)
     content = provenance.content_hash(path, store_dir)
-    key = {"content": content, **encoding.facts(), "is_training": is_training, "differing_ids": not is_training,
-           **dataclasses.asdict(settings)}
+    key = {"content": content, **encoding.facts(), "is_training": is_training,
+           "differing_ids": not is_training, **dataclasses.asdict(settings)}
     prepare = _Preparation(path, encoding, settings, is_training, dict.fromkeys(_COUNTS, 0))
     records = open_or_tokenize(
         path, encoding, store_dir,
@@ -150,16 +151,16 @@ def load(path: str, encoding: Encoding, settings: WindowSettings, store_dir: str
         _columns(encoding, is_training), prepare.paragraphs, prepare.chunk, unit="paragraphs",
         chunk_size=_CHUNK_CHARACTERS, size_of=lambda paragraph: len(paragraph.context),
         facts=lambda: prepare.counts)
-    found = QuestionSet(path, records, content, encoding, settings, dynamic_padding)
+    questions = QuestionSet(path, records, content, encoding, settings, dynamic_padding)
     counts, num_questions = records.facts, f"{records.facts['num_questions']:,} questions"
     if is_training and counts["num_misplaced"]:
-        log.warn(f"{path}: {counts['num_misplaced']:,} answers are not where their answer_start says; "
-                 f"they are not learned from, and {counts['num_left_out']:,} of {num_questions}, which "
-                 "have no other, are left out")
-    if not len(found):
+        log.warn(f"{path}: {counts['num_misplaced']:,} answers are not where their answer_start "
+                 f"says; they are not learned from, and {counts['num_left_out']:,} of "
+                 f"{num_questions}, which have no other, are left out")
+    if not len(questions):
         raise UserError(f"{path}: of its {num_questions} none can be used: they have no answers "
                         "where their answer_start says, or no context")
-    return found
+    return questions
 
 
 def encode(paragraphs: Iterable[Paragraph], encoding: Encoding,
@@ -191,7 +192,7 @@ class _Preparation(NamedTuple):
     counts: Dict[str, int]  # by the names of _COUNTS
 
     def paragraphs(self) -> Iterator[Paragraph]:
-        """The paragraphs of the file. Only questions to learn from may share an id, unlike answers."""
+        """The paragraphs of the file; the ids of questions to answer must differ."""
         self.counts.update(dict.fromkeys(_COUNTS, 0))
         seen: Dict[str, str] = {}
         for paragraph in squad_files.paragraphs(self.path):
@@ -213,15 +214,19 @@ class _Preparation(NamedTuple):
         words = squad_files.words_of(paragraph.context)
         context = _Context(words, *self.encoding.tokenizer.encode_batch(words.texts))
         self.encoding.counts.add_rows(1, num_pairs=1)
-        self.encoding.counts.add([paragraph.context], context.ids, context.lengths.sum(keepdims=True))
+        self.encoding.counts.add(
+            [paragraph.context], context.ids, context.lengths.sum(keepdims=True))
         token_words = np.repeat(np.arange(len(context.lengths)), context.lengths)
+        cls, sep = [self.encoding.tokenizer.cls_id], [self.encoding.tokenizer.sep_id]
         queries = _split(*self.encoding.encode([question.text for question in paragraph.questions]))
         for question, query in zip(paragraph.questions, queries):
             self.counts["num_questions"] += 1
             self.counts["num_unlabelled"] += question.answers is None
             query = query[:self.settings.max_query_length]
             spans = _spans(len(context.ids), len(query), self.encoding, self.settings)
-            row = {"input_ids": _input_ids(query, context.ids, spans, self.encoding),
+            ids = [part for start, length in zip(*spans)
+                   for part in (cls, query, sep, context.ids[start:start + length], sep)]
+            row = {"input_ids": np.concatenate(ids) if ids else np.zeros(0, np.int64),
                    "window_lengths": spans.lengths + len(query) + NUM_SPECIAL,
                    "query_length": len(query)}
             if not self.is_training:
@@ -231,8 +236,12 @@ class _Preparation(NamedTuple):
                        **{name: text_columns.to_value(text) for name, text in texts.items()}}
                 continue
             span = self._answer_span(question, paragraph.context, context)
-            if span:
-                yield {**row, **_positions(*span, spans, len(query) + 2)}
+            if span:  # at [CLS] in windows that do not have it as a whole
+                first, last = span
+                is_there = (first >= spans.starts) & (last < spans.starts + spans.lengths)
+                shift = len(query) + 2 - spans.starts
+                yield {**row, "starts": np.where(is_there, first + shift, 0),
+                       "ends": np.where(is_there, last + shift, 0)}
 
     def _answer_span(self, question: Question, text: str,
                      context: "_Context") -> Optional[Tuple[int, int]]:
@@ -273,16 +282,6 @@ def _spans(num_tokens: int, query_length: int, encoding: Encoding,
                         settings.doc_stride)
 
 
-def _input_ids(query: np.ndarray, context: np.ndarray, spans: windows.Windows,
-               encoding: Encoding) -> np.ndarray:
-    """The tokens of all windows of a question, one window after the other."""
-    separator = np.array([encoding.tokenizer.sep_id])
-    first_segment = np.concatenate([[encoding.tokenizer.cls_id], query, separator])
-    parts = [part for start, length in zip(spans.starts.tolist(), spans.lengths.tolist())
-             for part in (first_segment, context[start:start + length], separator)]
-    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
-
-
 def _span_of(answer: Answer, context: _Context, encoding: Encoding) -> Tuple[int, int]:
     """The first and last token of an answer.
 
@@ -299,15 +298,3 @@ def _span_of(answer: Answer, context: _Context, encoding: Encoding) -> Tuple[int
         if wanted and within[offset:offset + len(wanted)] == wanted:
             return start + offset, start + offset + len(wanted) - 1
     return start, end
-
-
-def _positions(start: int, end: int, spans: windows.Windows, offset: int) -> Dict[str, np.ndarray]:
-    """Where the answer begins and ends in each window; at [CLS] where it is not, as a whole.
-
-    Args:
-        offset: the position of a window's first token of the context.
-    """
-    is_there = (start >= spans.starts) & (end < spans.starts + spans.lengths)
-    shift = offset - spans.starts
-    return {"starts": np.where(is_there, start + shift, 0),
-            "ends": np.where(is_there, end + shift, 0)}

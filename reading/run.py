@@ -3,6 +3,8 @@
   python run_squad.py --train_file=train-v1.1.json --do_train ...
 """
 
+from typing import Tuple
+
 from absl import flags
 
 from encoder import model_flags, task_json
@@ -10,7 +12,7 @@ from engine import settings
 from engine.cli import device_flags
 from reading.answers import AnswerSettings
 from reading.data import WindowSettings
-from reading.capability import AnswerFinder, Reading, described
+from reading.capability import AnswerFinder, saved_settings
 from runs import training_command
 from runs.tries import TrySettings
 
@@ -50,18 +52,19 @@ def define_flags() -> flags.FlagValues:
 def main(values: flags.FlagValues) -> None:
     """Trains, answers, scores and exports, as the flags ask."""
     training_command.run(values, AnswerFinder, lambda values: AnswerFinder(
-        _reading(values), *model_flags.load_model(values)))
+        *_settings(values), *model_flags.load_model(values)))
 
 
-def _reading(values: flags.FlagValues) -> Reading:
+def _settings(values: flags.FlagValues) -> Tuple[WindowSettings, AnswerSettings]:
     """The settings that the flags give, and those of the trained model where they give none."""
-    for name, wanted in (("train_file", values.do_train),
-                         ("predict_file", values.do_predict or values.do_eval)):
-        if wanted:
+    for name, is_needed in (("train_file", values.do_train),
+                            ("predict_file", values.do_predict or values.do_eval)):
+        if is_needed:
             settings.required(values, name)
-    own = Reading(settings.from_flags(values, WindowSettings),
-                  settings.from_flags(values, AnswerSettings))
+    given = {name: values[name].value for name in values if values[name].present}
+    windows = settings.from_flags(values, WindowSettings)
+    answers = settings.from_flags(values, AnswerSettings)
     folder = model_flags.used_folder(values)
-    if not folder or (task_json.read(folder) or {}).get("kind") != task_json.ANSWERS:
-        return own
-    return described(folder, {name: values[name].value for name in values if values[name].present})
+    if folder and (task_json.read(folder) or {}).get("kind") == task_json.ANSWERS:
+        return saved_settings(folder, given)
+    return windows, answers

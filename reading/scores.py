@@ -18,9 +18,9 @@ _ARTICLE = re.compile(r"\b(a|an|the)\b")
 _CMRC_PUNCTUATION = str.maketrans("", "", "-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
 _HAN = re.compile("([\u4e00-\u9fa5])")
 
-# Words and marks of lower-cased text after the conventions of the Penn Treebank, which CMRC's script
-# takes from NLTK: marks stand alone, and so do what is shortened ('s, n't), a full stop at the end,
-# and a comma that no digit follows. Quotes are `` where they open and '' where they close.
+# The conventions of the Penn Treebank, which CMRC's script takes from NLTK: marks stand alone, and so
+# do what is shortened ('s, n't), a full stop at the end, and a comma that no digit follows. Quotes
+# are `` where they open and '' where they close.
 _OPENING_QUOTE = re.compile(r'^"|(?<=^")"|(?<=[ ([{<])"')
 _SEPARATE = r"""\.{2,} | `` | '' | [][(){}<>;@#$%&?!“‘«„»”’—–]
     | ,(?!\d) | \.(?=[])}>"'»”’\s]*$)"""
@@ -42,8 +42,9 @@ Measure = Callable[[str, Sequence[str]], Agreement]
 def squad(prediction: str, answers: Sequence[str]) -> Agreement:
     """SQuAD 1.1's: without case, punctuation and articles; the words that both have."""
     predicted, right = _english_words(prediction), [*map(_english_words, answers)] or [[]]
-    return Agreement(float(predicted in right),
-                     max(_f1(_num_common(predicted, words), predicted, words) for words in right))
+    return Agreement(float(predicted in right), max(
+        _f1(sum((collections.Counter(predicted) & collections.Counter(words)).values()),
+            predicted, words) for words in right))
 
 
 def squad_2(prediction: str, answers: Sequence[str]) -> Agreement:
@@ -60,7 +61,8 @@ def cmrc(prediction: str, answers: Sequence[str]) -> Agreement:
     right = [*map(_chinese_segments, answers)]
     return Agreement(
         float(bare in map(_without_cmrc_marks, answers)),
-        max(_f1(_longest_common_run(predicted, segments), predicted, segments)
+        max(_f1(difflib.SequenceMatcher(None, predicted, segments, autojunk=False)
+                .find_longest_match(0, len(predicted), 0, len(segments)).size, predicted, segments)
             for segments in right))
 
 
@@ -80,10 +82,6 @@ def _f1(num_common: int, predicted: Sequence[str], right: Sequence[str]) -> floa
     return 2 * precision * recall / (precision + recall)
 
 
-def _num_common(some: Sequence[str], others: Sequence[str]) -> int:
-    return sum((collections.Counter(some) & collections.Counter(others)).values())
-
-
 def _without_cmrc_marks(text: str) -> str:
     return text.lower().strip().translate(_CMRC_PUNCTUATION)
 
@@ -92,19 +90,14 @@ def _chinese_segments(text: str) -> List[str]:
     """Chinese characters, and the words of what is between them."""
     segments = []
     for number, part in enumerate(_HAN.split(_without_cmrc_marks(text))):
-        segments += [part] if number % 2 else _treebank_words(part)
+        segments += [part] if number % 2 else treebank_words(part)
     return segments
 
 
-def _treebank_words(text: str) -> List[str]:
+def treebank_words(text: str) -> List[str]:
+    """The words and marks of a lower-cased text, after the conventions of the Penn Treebank."""
     text = _OPENING_QUOTE.sub(" `` ", text).replace('"', " '' ")
     return _WORD_OR_MARK.findall(text)
-
-
-def _longest_common_run(some: Sequence[str], others: Sequence[str]) -> int:
-    """The length of the longest part that both have."""
-    matcher = difflib.SequenceMatcher(None, some, others, autojunk=False)
-    return matcher.find_longest_match(0, len(some), 0, len(others)).size
 
 
 # --measure → how answers are compared, if all questions have one, and if some have none.
@@ -129,14 +122,14 @@ def results(questions: Sequence[Answered], *, may_have_none: bool) -> Dict[str, 
     """
     if not may_have_none:
         return dict(zip(("exact_match", "f1"), _percents(questions)))
-    found = {}
-    for prefix, some in zip(("", "HasAns_", "NoAns_"), (questions, *_by_answer(questions))):
-        if some:
+    percents = {}
+    for prefix, group in zip(("", "HasAns_", "NoAns_"), (questions, *_by_answer(questions))):
+        if group:
             names = (f"{prefix}exact", f"{prefix}f1", f"{prefix}total")
-            found.update(zip(names, (*_percents(some), len(some))))
+            percents.update(zip(names, (*_percents(group), len(group))))
     for name in ("exact", "f1"):
-        found[f"best_{name}"], found[f"best_{name}_thresh"] = _best(questions, name)
-    return found
+        percents[f"best_{name}"], percents[f"best_{name}_thresh"] = _best(questions, name)
+    return percents
 
 
 def table(questions: Sequence[Answered], *, may_have_none: bool) -> List[Dict[str, Any]]:
@@ -147,9 +140,9 @@ def table(questions: Sequence[Answered], *, may_have_none: bool) -> List[Dict[st
         groups.setdefault(f"up to {length:,} tokens", []).append(question)
     if may_have_none:
         groups["has an answer"], groups["has none"] = _by_answer(questions)
-    return [{"context": name, "questions": len(some),
-             **dict(zip(("exact match", "f1"), _percents(some)))}
-            for name, some in groups.items() if some]
+    return [{"context": name, "questions": len(group),
+             **dict(zip(("exact match", "f1"), _percents(group)))}
+            for name, group in groups.items() if group]
 
 
 def _by_answer(questions: Sequence[Answered]) -> Tuple[List[Answered], List[Answered]]:

@@ -5,7 +5,7 @@ score = sum over the text's terms of idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b
 Terms are words and, in scripts without spaces, ideographs and pairs of neighbouring ones.
 """
 
-from typing import Dict, List, NamedTuple, Sequence
+from typing import Dict, List, Sequence
 
 import numpy as np
 
@@ -17,12 +17,6 @@ COLUMNS: Dict[str, Column] = {"terms": Column("int32", ragged=True),
 _K1, _B = 1.2, 0.75
 # Terms are hashed: a vocabulary of all ideograph pairs could be as large as the pool.
 _NUM_TERMS = 1 << 20
-
-
-class Matches(NamedTuple):
-    """The phrases that match a query, best first."""
-    rows: np.ndarray  # int64 [at most k]
-    scores: np.ndarray  # float32, above 0
 
 
 def encode(texts: Sequence[str]) -> Chunk:
@@ -68,19 +62,25 @@ class Index:
         frequencies = np.diff(self._weights.indptr)
         self._idf = np.log1p((len(phrases) - frequencies + 0.5) / (frequencies + 0.5))
 
-    def top(self, query: str, k: int, is_allowed: np.ndarray) -> Matches:
-        """The k best phrases for a text, fewer if fewer match; of equal ones the first.
-
-        Args:
-            is_allowed: which phrases may be found, bool [phrases].
-        """
-        scores, terms = np.zeros(len(is_allowed), np.float32), _count([query])
+    def scores(self, query: str) -> np.ndarray:
+        """The score of each phrase for a text, float32 [phrases]; 0 where they share no term."""
+        scores, terms = np.zeros(self._weights.shape[0], np.float32), _count([query])
         for term, count in zip(terms.indices, terms.data):
             having = slice(*self._weights.indptr[term:term + 2])
             scores[self._weights.indices[having]] += (
                 count * self._idf[term] * self._weights.data[having])
+        return scores
+
+    def top(self, query: str, k: int, is_allowed: np.ndarray) -> np.ndarray:
+        """The rows of the k best phrases for a text, best first, of equal ones the first.
+
+        Phrases that share no term with the text are not among them.
+
+        Args:
+            is_allowed: which phrases may be taken, bool [phrases].
+        """
+        scores = self.scores(query)
         rows = np.flatnonzero((scores > 0) & is_allowed)
         if len(rows) > k:  # drop the worst without sorting all
             rows = rows[scores[rows] >= np.partition(scores[rows], -k)[-k]]
-        rows = rows[np.argsort(-scores[rows], kind="stable")][:k]
-        return Matches(rows, scores[rows])
+        return rows[np.argsort(-scores[rows], kind="stable")][:k]

@@ -71,14 +71,12 @@ class PairSet(TrainingSet):
 
     @property
     def store_name(self) -> str:
-        """See `TrainingSet`."""
         return os.path.basename(self.slot_set.pairs.contexts.directory)
 
     def __len__(self) -> int:
         return len(self.slot_set.pairs)
 
     def targets(self, indices: Union[slice, np.ndarray]) -> np.ndarray:
-        """See `TrainingSet`."""
         return self.slot_set.labels[indices]
 
     def source(self, *, with_labels: bool) -> Source:
@@ -117,20 +115,20 @@ def load_slots(path: str, encoding: Encoding, store_dir: str, *, dynamic_padding
     records = open_or_tokenize(
         path, encoding, store_dir, f"slots-{pathlib.Path(path).stem}", key, columns, read,
         functools.partial(_encode, encoding=encoding), unit="slots", chunk_size=_SLOTS_AT_A_TIME)
-    found = _slot_set(records, content, encoding, dynamic_padding)._replace(path=path)
+    slots = _slot_set(records, content, encoding, dynamic_padding)._replace(path=path)
     if labelled:
-        return _readable(found, encoding)
+        return _readable(slots, encoding)
     odd = OddRows("phrases have no score, and empty lines in the predictions")
-    for number in np.flatnonzero(~found.is_readable) + 1:
+    for number in np.flatnonzero(~slots.is_readable) + 1:
         odd.add(f"{path}, phrase {number:,}: {unread(encoding)}, or its line is no slot"
                 + (f": {malformed.first}" if malformed.first else ""))
-    odd.report(len(found.pairs))
-    return found
+    odd.report(len(slots.pairs))
+    return slots
 
 
-def encode_slots(some: Sequence[SlotExample], encoding: Encoding) -> SlotSet:
+def encode_slots(examples: Sequence[SlotExample], encoding: Encoding) -> SlotSet:
     """Slots in memory, with all their phrases, as of `load_slots` without labels."""
-    return _slot_set(store.Records.of_chunk(_encode(some, encoding)), "", encoding,
+    return _slot_set(store.Records.of_chunk(_encode(examples, encoding)), "", encoding,
                      dynamic_padding=True)
 
 
@@ -140,52 +138,48 @@ def unread(encoding: Encoding) -> str:
             f"--max_seq_length={encoding.max_seq_length}")
 
 
-def _encode(some: Sequence[SlotExample], encoding: Encoding) -> store.Chunk:
+def _encode(examples: Sequence[SlotExample], encoding: Encoding) -> store.Chunk:
     """Tokenizes slots with all their phrases; those that the model cannot read have no tokens."""
-    num_phrases = np.array([len(slot.phrases) for slot in some])
-    ids, lengths = encoding.encode(
-        [phrase for slot in some for phrase in slot.phrases])
+    num_phrases = np.array([len(slot.phrases) for slot in examples])
+    ids, lengths = encoding.encode([phrase for slot in examples for phrase in slot.phrases])
     is_short = lengths <= pairs.longest_phrase(encoding.max_seq_length)
     ids, lengths = ids[np.repeat(is_short, lengths)], np.where(is_short, lengths, 0)
-    encoding.counts.add_rows(len(some), num_pairs=len(some))
-    slot_ends = np.cumsum(num_phrases)
-    id_ends = np.concatenate([[0], np.cumsum(lengths)])[np.concatenate([[0], slot_ends])]
-    contexts = pairs.encode_contexts([slot.before for slot in some],
-                                     [slot.after for slot in some], encoding)
+    encoding.counts.add_rows(len(examples), num_pairs=len(examples))
+    id_ends = np.append(0, np.cumsum(lengths))[np.append(0, np.cumsum(num_phrases))]
+    contexts = pairs.encode_contexts([slot.before for slot in examples],
+                                     [slot.after for slot in examples], encoding)
     return {**contexts, "ids": (ids, np.diff(id_ends)), "phrase_lengths": (lengths, num_phrases),
-            "num_fitting": np.array([slot.num_fitting for slot in some]),
-            "category": text_columns.to_chunk([slot.category for slot in some])}
+            "num_fitting": np.array([slot.num_fitting for slot in examples]),
+            "category": text_columns.to_chunk([slot.category for slot in examples])}
 
 
 def _slot_set(records: store.Records, content: str, encoding: Encoding,
               dynamic_padding: bool) -> SlotSet:
     """All slots with all their phrases."""
-    num_phrases = records.lengths("phrase_lengths")
-    phrase_lengths = records.flat("phrase_lengths")
+    num_phrases, phrase_lengths = records.lengths("phrase_lengths"), records.flat("phrase_lengths")
     # The same token ids with one record for each phrase.
     candidates = store.Records(len(phrase_lengths), {"ids": records.flat("ids")},
-                               {"ids": np.concatenate([[0], np.cumsum(phrase_lengths)])})
+                               {"ids": np.append(0, np.cumsum(phrase_lengths))})
     slots = np.repeat(np.arange(len(records), dtype=np.int32), num_phrases)
     return SlotSet(
         pairs.Pairs(records, candidates, slots, np.arange(len(candidates), dtype=np.int32),
-                    encoding.tokenizer, encoding.max_seq_length, dynamic_padding),
+                    encoding, dynamic_padding),
         num_phrases, records.scalars("num_fitting"), content)
 
 
-def _readable(found: SlotSet, encoding: Encoding) -> SlotSet:
+def _readable(slots: SlotSet, encoding: Encoding) -> SlotSet:
     """The slots and phrases that the model can read; see `load_slots`."""
-    path = found.path
-    is_kept = found.is_readable & np.repeat(
-        found.is_readable[found.starts] | (found.num_fitting == 0), found.num_phrases)
+    is_kept = slots.is_readable & np.repeat(
+        slots.is_readable[slots.starts] | (slots.num_fitting == 0), slots.num_phrases)
     if not is_kept.any():
-        raise UserError(f"{path}: no phrase is short enough for "
+        raise UserError(f"{slots.path}: no phrase is short enough for "
                         f"--max_seq_length={encoding.max_seq_length}")
-    num_phrases = np.add.reduceat(is_kept.astype(np.int64), found.starts)
+    num_phrases = np.add.reduceat(is_kept.astype(np.int64), slots.starts)
     slot_kept = num_phrases > 0
     if not is_kept.all():
-        log.warn(f"{path}: {int((~found.is_readable).sum()):,} phrases are left out, and with "
-                 f"their own phrase {int((~slot_kept).sum()):,} slots: they have no tokens or more "
-                 f"than {pairs.longest_phrase(encoding.max_seq_length)}, and the model reads a "
-                 f"phrase twice within --max_seq_length={encoding.max_seq_length}")
-    return found._replace(pairs=found.pairs.chosen(is_kept), num_phrases=num_phrases[slot_kept],
-                          num_fitting=found.num_fitting[slot_kept])
+        log.warn(f"{slots.path}: {int((~slots.is_readable).sum()):,} phrases are left out, and "
+                 f"with their own phrase {int((~slot_kept).sum()):,} slots: they have no tokens or "
+                 f"more than {pairs.longest_phrase(encoding.max_seq_length)}, and the model reads "
+                 f"a phrase twice within --max_seq_length={encoding.max_seq_length}")
+    return slots._replace(pairs=slots.pairs.chosen(is_kept), num_phrases=num_phrases[slot_kept],
+                          num_fitting=slots.num_fitting[slot_kept])

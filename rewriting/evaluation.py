@@ -72,11 +72,11 @@ def per_category(slots: SlotSet, logits: np.ndarray) -> List[Dict[str, Any]]:
     for category in names if any(names) else ():
         chosen = categories == category
         pairs = np.repeat(chosen, slots.num_phrases)
-        found = rank(slots.num_phrases[chosen], slots.num_fitting[chosen], odds[pairs])
+        ranking = rank(slots.num_phrases[chosen], slots.num_fitting[chosen], odds[pairs])
         rows.append({"category": category, "num_slots": int(slots.is_ranked[chosen].sum()),
                      "num_pairs": int(pairs.sum()), "eval_accuracy": float(is_right[pairs].mean()),
                      **{metric: None if math.isnan(value) else value
-                        for metric, value in found.items()}})
+                        for metric, value in ranking.items()}})
     return rows
 
 
@@ -121,8 +121,9 @@ def page(measured: Measured) -> List[Section]:
         Table("Ranks", "Slots by the rank of their own phrase, which is behind those of equal score.",
               ("Rank", "Slots", "Share"),
               [(rank, count, count / sum(counts)) for rank, count in zip(_RANKS, counts)]),
-        MarkedTexts("Misses", "The worst first. The slot's own phrase is blue, the first of those ahead of "
-                    "it are orange, each with its score, the log-odds.", _misses(measured.shown, worst))]
+        MarkedTexts("Misses", "The worst first. The slot's own phrase is blue, the first of those "
+                    "ahead of it are orange, each with its score, the log-odds.",
+                    _misses(measured.shown, worst))]
 
 
 def _misses(shown: Shown, worst: Sequence[int]) -> List[Dict[str, List[Part]]]:

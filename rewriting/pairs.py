@@ -15,7 +15,6 @@ from encoder.encoding import Encoding, truncated_lengths
 from engine.data.batches import Source
 from engine.data.store import Chunk, Column, RaggedChunk, Records
 from engine.errors import UserError
-from tokenization import BatchTokenizer
 
 _NUM_SPECIAL = 3  # [CLS] and two times [SEP]
 
@@ -41,13 +40,12 @@ def context_columns(encoding: Encoding) -> Dict[str, Column]:
 def encode_contexts(before: Sequence[str], after: Sequence[str], encoding: Encoding) -> Chunk:
     """The token ids around slots, at most `max_seq_length` on each side."""
     most = encoding.max_seq_length
-    return {"before": _cut(encoding.encode(before), most, keep_end=True),
-            "after": _cut(encoding.encode(after), most, keep_end=False)}
+    return {"before": _cut(*encoding.encode(before), most, keep_end=True),
+            "after": _cut(*encoding.encode(after), most, keep_end=False)}
 
 
-def _cut(rows: RaggedChunk, most: int, *, keep_end: bool) -> RaggedChunk:
+def _cut(values: np.ndarray, lengths: np.ndarray, most: int, *, keep_end: bool) -> RaggedChunk:
     """The last (`keep_end`) or first `most` values of each row."""
-    values, lengths = rows
     kept = np.minimum(lengths, most)
     return values[_is_kept(lengths, kept, keep_end=keep_end)], kept
 
@@ -67,8 +65,7 @@ class Pairs(NamedTuple):
     candidates: Records  # "ids": token ids of a phrase
     slots: np.ndarray  # [n]
     phrases: np.ndarray  # [n]
-    tokenizer: BatchTokenizer
-    max_seq_length: int
+    encoding: Encoding
     dynamic_padding: bool = True
 
     def __len__(self) -> int:
@@ -77,18 +74,19 @@ class Pairs(NamedTuple):
     def chosen(self, which: np.ndarray) -> "Pairs":
         """Some of the pairs, by a mask or by their numbers."""
         return Pairs(self.contexts, self.candidates, self.slots[which], self.phrases[which],
-                     self.tokenizer, self.max_seq_length, self.dynamic_padding)
+                     self.encoding, self.dynamic_padding)
 
     def lengths(self) -> np.ndarray:
         """Tokens of each pair, [n]."""
         context = (self.contexts.lengths("before", self.slots)
                    + self.contexts.lengths("after", self.slots))
         phrase = self.candidates.lengths("ids", self.phrases)
-        return np.minimum(_NUM_SPECIAL + 2 * phrase + context, self.max_seq_length)
+        return np.minimum(_NUM_SPECIAL + 2 * phrase + context, self.encoding.max_seq_length)
 
     def source(self) -> Source:
         """Batches for a scorer, without labels."""
-        return Source(self.lengths(), self.features, self.max_seq_length, self.dynamic_padding)
+        return Source(self.lengths(), self.features, self.encoding.max_seq_length,
+                      self.dynamic_padding)
 
     def features(self, indices: np.ndarray, length: int) -> Dict[str, np.ndarray]:
         """input_ids, input_mask and segment_ids of these pairs, int32 [len(indices), length]."""
@@ -98,13 +96,12 @@ class Pairs(NamedTuple):
         phrase, phrase_lengths = self.candidates.values("ids", phrases)
         kept_before, kept_after = truncated_lengths(
             before_lengths, after_lengths,
-            self.max_seq_length - _NUM_SPECIAL - 2 * phrase_lengths)
+            self.encoding.max_seq_length - _NUM_SPECIAL - 2 * phrase_lengths)
         # Where each part ends, [b, 1].
         ends = np.cumsum([np.ones_like(slots), phrase_lengths, np.ones_like(slots), kept_before,
                           phrase_lengths, kept_after, np.ones_like(slots)], axis=0)
         cls_end, phrase_end, sep_end, before_end, slot_end, after_end, end = ends[..., np.newaxis]
-        positions = np.arange(length)
-        tokenizer = self.tokenizer
+        positions, tokenizer = np.arange(length), self.encoding.tokenizer
         input_ids = np.where(positions < end, tokenizer.sep_id, tokenizer.pad_id).astype(np.int32)
         input_ids[:, 0] = tokenizer.cls_id
         input_ids[(positions >= cls_end) & (positions < phrase_end)] = phrase

@@ -3,11 +3,10 @@
   python -m rewriting.rewrite --output_dir=out --pool_file=pool.txt < texts.txt
 """
 
-import collections
 import json
 import os
 import re
-from typing import Any, Callable, Counter, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 from absl import flags
 
@@ -42,7 +41,9 @@ probability that the phrase fits, the clause, the phrase and the new text. A JSO
 rewrites of a text.
 The columns of bert-ad are the probability, the phrase and the text with the slot."""
 
-_FIELD_ENDS = re.compile("[\t\r\n]")
+# Each format's first line.
+HEADERS = {"tsv": "number\tprobability\tclause\tphrase\ttext\n", "jsonl": "", "bert-ad": ""}
+_FIELD_ENDS = re.compile("[\t\r\n]")  # become spaces within a field
 # Flags that do not change the rewrites.
 _WITHOUT_EFFECT = ("output_file", "num_gpus", "n_gpus", "num_cpu_replicas", "replicas_per_gpu",
                    "store_dir")
@@ -59,7 +60,7 @@ def define_flags() -> flags.FlagValues:
     texts.define_flags(values)
     flags.DEFINE_string("output_file", None, "The rewrites; default: standard output.",
                         flag_values=values)
-    flags.DEFINE_enum("format", None, sorted(FORMATS), "Format of the rewrites; "
+    flags.DEFINE_enum("format", None, sorted(HEADERS), "Format of the rewrites; "
                       "default: by the output file's name, or tsv.", flag_values=values)
     flags.DEFINE_integer("top_k", 5, "Most rewrites of a text.", flag_values=values)
     flags.DEFINE_integer("num_candidates", 50, "Phrases that the model scores for each clause.",
@@ -72,36 +73,20 @@ def define_flags() -> flags.FlagValues:
     return values
 
 
-def _tsv(number: int, text: str, rewrites: Sequence[Rewrite]) -> str:
-    return _lines([str(number), _number(rewrite.probability), rewrite.slot.clause, rewrite.phrase,
-                   rewrite.text] for rewrite in rewrites)
-
-
-def _bert_ad(number: int, text: str, rewrites: Sequence[Rewrite]) -> str:
-    return _lines([_number(rewrite.probability), rewrite.phrase,
-                   rewrite.slot.filled(slot_files.BERT_AD_MARK * len(rewrite.phrase))]
-                  for rewrite in rewrites)
-
-
-def _jsonl(number: int, text: str, rewrites: Sequence[Rewrite]) -> str:
-    return json.dumps({"text": text, "rewrites": [
-        {"probability": float(_number(rewrite.probability)), "before": rewrite.slot.before,
-         "clause": rewrite.slot.clause, "after": rewrite.slot.after, "phrase": rewrite.phrase,
-         "text": rewrite.text} for rewrite in rewrites]}, ensure_ascii=False) + "\n"
-
-
-# Name → (number of the text, from 1; the text; its rewrites) → lines
-FORMATS: Dict[str, Callable[[int, str, Sequence[Rewrite]], str]] = {
-    "tsv": _tsv, "jsonl": _jsonl, "bert-ad": _bert_ad}
-_HEADERS = {"tsv": "number\tprobability\tclause\tphrase\ttext\n", "jsonl": "", "bert-ad": ""}
-
-
-def _number(probability: float) -> str:
-    return f"{probability:.6g}"
-
-
-def _lines(rows: Iterator[List[str]]) -> str:
-    """Tab-separated lines; a tab or line end within a field becomes a space."""
+def _lines(form: str, number: int, text: str, rewrites: Sequence[Rewrite]) -> str:
+    """The part of the output for a text, numbered from 1, in one of the formats of HEADERS."""
+    shown = [f"{rewrite.probability:.6g}" for rewrite in rewrites]
+    if form == "jsonl":
+        return json.dumps({"text": text, "rewrites": [
+            {"probability": float(probability), "before": rewrite.slot.before,
+             "clause": rewrite.slot.clause, "after": rewrite.slot.after, "phrase": rewrite.phrase,
+             "text": rewrite.text} for probability, rewrite in zip(shown, rewrites)]},
+            ensure_ascii=False) + "\n"
+    rows = [[str(number), probability, rewrite.slot.clause, rewrite.phrase, rewrite.text]
+            if form == "tsv" else
+            [probability, rewrite.phrase,
+             rewrite.slot.filled(slot_files.BERT_AD_MARK * len(rewrite.phrase))]
+            for probability, rewrite in zip(shown, rewrites)]
     return "".join("\t".join(_FIELD_ENDS.sub(" ", field) for field in row) + "\n" for row in rows)
 
 
@@ -126,23 +111,25 @@ class Rewrites(Stream):
         self._rewriter = rewriter.Rewriter(model.encoding, phrases, **limits)
 
     def open(self, values: flags.FlagValues, source: Input, odd: OddRows) -> Texts:
-        """Texts, and lines of one of the FORMATS."""
+        """Texts, and lines in one of the formats of HEADERS."""
         form = text_files.output_format(values.output_file, values.format)
         if isinstance(source, ArrivingLines):
             read = (line for _, line in text_files.lines_of(source, "standard input"))
         else:
             read = texts.read_texts(source, "--input_file", values.text_column, values.header)
-        num_without: Counter[bool] = collections.Counter()
+        num_without = 0
 
         def write(number: int, text: str, rewrites: Sequence[Rewrite]) -> str:
-            num_without[not rewrites] += 1
-            return FORMATS[form](number + 1, text, rewrites)
+            nonlocal num_without
+            num_without += not rewrites
+            return _lines(form, number + 1, text, rewrites)
 
         def report() -> None:
-            if num_without[True]:
-                log.warn(f"{counted(num_without[True], 'texts')} without a rewrite: there is no second clause")
+            if num_without:
+                log.warn(f"{counted(num_without, 'texts')} without a rewrite: there is no second "
+                         "clause")
 
-        return Texts(read, write, _HEADERS[form], report=report)
+        return Texts(read, write, HEADERS[form], report=report)
 
     def encode(self, rows: List[str]) -> Encoded:
         """Each text's slots, each with candidates."""
@@ -161,14 +148,12 @@ class Rewrites(Stream):
                 "input": Source(values.input_file)}
 
 
-def open_model(values: flags.FlagValues) -> Rewrites:
-    """The model and the pool that the flags name."""
-    return Rewrites(values)
+open_model = Rewrites  # for `engine.cli.on_ray`
 
 
 def main(values: flags.FlagValues) -> None:
     """Rewrites all texts of the input."""
-    with open_model(values) as opened:
+    with Rewrites(values) as opened:
         run(values, opened)
 
 

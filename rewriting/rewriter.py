@@ -29,7 +29,7 @@ class Pool(NamedTuple):
     content_hash: str
 
     def phrases(self, rows: Sequence[int]) -> List[str]:
-        """The texts of some phrases."""
+        """The texts of these phrases."""
         return text_columns.from_chunk(self.records.values("text", np.array(rows, np.int64)))
 
 
@@ -90,40 +90,39 @@ class Rewriter(NamedTuple):
     top_k: int  # the most rewrites of a text
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        """Texts as pairs to score; the result of a text is its best rewrites, most probable first."""
-        found, tried = self.candidates(texts)
-        return Encoded(tried.source(), functools.partial(self._best, len(texts), found, tried))
+        """Texts as pairs to score; the result of a text is its best rewrites, the best first."""
+        numbered_slots, candidates = self.candidates(texts)
 
-    def _best(self, num_texts: int, found: List[Tuple[int, Slot]], tried: pairs.Pairs,
-              predictions: Dict[str, np.ndarray]) -> List[List[Rewrite]]:
-        """The best rewrites of each text, at most `top_k`."""
-        rewrites: List[List[Rewrite]] = [[] for _ in range(num_texts)]
-        if not len(tried):
+        def decode(predictions: Dict[str, np.ndarray]) -> List[List[Rewrite]]:
+            rewrites: List[List[Rewrite]] = [[] for _ in texts]
+            if not len(candidates):
+                return rewrites
+            probabilities = data.KIND.scores(predictions["logits"])[:, 1]
+            for pair in np.argsort(-probabilities, kind="stable"):
+                number, slot = numbered_slots[candidates.slots[pair]]
+                if len(rewrites[number]) < self.top_k:
+                    phrase, = self.pool.phrases([candidates.phrases[pair]])
+                    rewrites[number].append(Rewrite(slot, phrase, float(probabilities[pair])))
             return rewrites
-        probabilities = data.KIND.scores(predictions["logits"])[:, 1]
-        for pair in np.argsort(-probabilities, kind="stable"):
-            number, slot = found[tried.slots[pair]]
-            if len(rewrites[number]) < self.top_k:
-                phrase, = self.pool.phrases([tried.phrases[pair]])
-                rewrites[number].append(Rewrite(slot, phrase, float(probabilities[pair])))
-        return rewrites
+
+        return Encoded(candidates.source(), decode)
 
     def candidates(self, texts: Sequence[str]) -> Tuple[List[Tuple[int, Slot]], pairs.Pairs]:
-        """The slots of some texts, each with its text's number, and the pairs to score."""
-        found: List[Tuple[int, Slot]] = []
-        tried: List[Tuple[int, int]] = []  # the number of a slot, and the row of a phrase
+        """The slots of texts, each with its text's number, and the pairs to score."""
+        numbered_slots: List[Tuple[int, Slot]] = []
+        numbered_rows: List[Tuple[int, int]] = []  # the number of a slot, and the row of a phrase
         for number, text in enumerate(texts):
             its_slots = slots(text)
             nearest = self._nearest(text) if its_slots else []
             for slot in its_slots:
-                tried += [(len(found), row) for row in nearest]
-                found.append((number, slot))
-        numbers, rows = np.array(tried, np.int64).reshape(-1, 2).T
+                numbered_rows += [(len(numbered_slots), row) for row in nearest]
+                numbered_slots.append((number, slot))
+        numbers, rows = np.array(numbered_rows, np.int64).reshape(-1, 2).T
         contexts = store.Records.of_chunk(pairs.encode_contexts(
-            [slot.before for _, slot in found], [slot.after for _, slot in found],
-            self.encoding))
-        return found, pairs.Pairs(contexts, self.pool.records, numbers, rows,
-                                  self.encoding.tokenizer, self.encoding.max_seq_length)
+            [slot.before for _, slot in numbered_slots],
+            [slot.after for _, slot in numbered_slots], self.encoding))
+        return numbered_slots, pairs.Pairs(
+            contexts, self.pool.records, numbers, rows, self.encoding)
 
     def _nearest(self, text: str) -> List[int]:
         """The rows of the phrases nearest to a text, `num_candidates` without its own clauses.
@@ -132,9 +131,9 @@ class Rewriter(NamedTuple):
         """
         own_clauses = set(map(_normalized, clauses(text)))
         count = self.num_candidates + len(own_clauses)
-        found = self.pool.index.top(text, count, self.pool.is_usable).rows
-        others = np.flatnonzero(self.pool.is_usable)[:2 * count] if len(found) < count else []
-        rows = list(dict.fromkeys([*found, *others]))[:count]
+        rows = self.pool.index.top(text, count, self.pool.is_usable)
+        others = np.flatnonzero(self.pool.is_usable)[:2 * count] if len(rows) < count else []
+        rows = list(dict.fromkeys([*rows, *others]))[:count]
         return [row for row, phrase in zip(rows, self.pool.phrases(rows))
                 if _normalized(phrase) not in own_clauses][:self.num_candidates]
 

@@ -7,7 +7,7 @@ from absl import flags
 
 from encoder import model_flags
 from engine.cli import command
-from rewriting.scorer import PhraseScorer, classification, find
+from rewriting.scorer import CLASSIFICATION, PhraseScorer, find
 from runs import sets, training_command
 from tasks import capability
 
@@ -39,14 +39,13 @@ def define_flags() -> flags.FlagValues:
 
 def main(values: flags.FlagValues) -> None:
     """Trains, ranks, predicts and exports, as the flags ask."""
-    training_command.run(values, PhraseScorer, _scorer)
+    def scorer(values: flags.FlagValues) -> PhraseScorer:
+        for name in sets.wanted(values) + ["test"] * values.do_test:
+            find(values, name)  # what is missing shall not wait for the model
+        return PhraseScorer(CLASSIFICATION._replace(predict_labels=values.predict_labels),
+                            *model_flags.load_model(values))
 
-
-def _scorer(values: flags.FlagValues) -> PhraseScorer:
-    """The model of the flags, if the sets are there."""
-    for name in sets.wanted(values) + ["test"] * values.do_test:
-        find(values, name)
-    return PhraseScorer(classification(values.predict_labels), *model_flags.load_model(values))
+    training_command.run(values, PhraseScorer, scorer)
 
 
 if __name__ == "__main__":

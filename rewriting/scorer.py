@@ -11,21 +11,16 @@ from rewriting import data, evaluation, pairs, slot_files
 from rewriting.data import KIND, PairSet, SlotSet, load_slots
 from runs import sets
 from runs.capability import (
-    AnyResult, Encoded, Job, Measured, Predict, Reader, Sets, Training)
+    AnyResult, Card, Encoded, Job, Measured, Predict, Reader, Sets, Training)
 from runs.report_page import Section
 from runs.rows import Example
 from tasks import model_folder
-from tasks.capability import Classifier, Reading, results_of, training_of
+from tasks.capability import Classifier, results_of, training_of
 from tasks.model_folder import Classification
 
-TASK_NAME = "rewriting"
+CLASSIFICATION = Classification(KIND, takes_pairs=True, task_name="rewriting")
 _NO_SLOT = ("the text has no slot, or several: it is [MASK], or as many "
             f"{slot_files.BERT_AD_MARK} as the phrase has characters")
-
-
-def classification(predict_labels: str = model_folder.NAME) -> Classification:
-    """How phrases are scored."""
-    return Classification(KIND, takes_pairs=True, task_name=TASK_NAME, predict_labels=predict_labels)
 
 
 def find(values: flags.FlagValues, name: str) -> str:
@@ -33,73 +28,55 @@ def find(values: flags.FlagValues, name: str) -> str:
     return sets.find(values, name, list(slot_files.EXTENSIONS.values()))
 
 
-_SLOTS = Reading(
-    "phrases in slots of texts",
-    "`[CLS] phrase [SEP] before [MASK] ... [MASK] after [SEP]`, with as many `[MASK]` as the "
-    "phrase has tokens, and a context that is too long cut at its far ends,",
-    "all after the first `[SEP]`",
-    ". The second probability says how well the phrase fits; to rank phrases, compare "
-    "log(second) - log(first), which keeps its digits near 1",
-    "python -m rewriting.rewrite --output_dir=export --pool_file=phrases.txt < texts.txt",
-    "Whether a phrase fits a slot of a text")
-
-
 class PhraseScorer(Classifier):
     """A classifier that tells how well a phrase fits a slot of a text."""
-    verb, unit, reading = "Scoring", "pairs", _SLOTS
+    verb, unit = "Scoring", "pairs"
 
     @classmethod
     def open(cls, trained: ModelFiles) -> "PhraseScorer":
-        """See `Capability`; raises a UserError if the model is no scorer."""
         loaded, config, encoding = model_folder.load(trained)
         if loaded.kind.name != KIND.name:
             raise UserError(f"{trained.flag}={trained.path} holds another kind of classifier "
                             f'(task.json has "kind": "{loaded.kind.name}", not "{KIND.name}"); it '
                             "must be the output of python -m rewriting.run")
-        model = cls(classification(), config, encoding)
+        model = cls(CLASSIFICATION, config, encoding)
         model.check()
         return model
 
     def check(self) -> None:
-        """Raises a UserError if the vocabulary lacks what slots need."""
         pairs.check_vocabulary(self.encoding)
 
     def metrics(self) -> Sequence[str]:
-        """Of the ranking."""
         return evaluation.METRICS
 
     def load(self, job: Job, values: flags.FlagValues,
              training: Optional[Callable[[Job, PairSet], Training]] = None) -> Sets:
-        """See `Capability`."""
         self.check()
+
+        def load(name: str, *, labelled: bool = True) -> SlotSet:
+            return load_slots(
+                find(values, name), self.encoding, job.settings.store_dir, labelled=labelled,
+                dynamic_padding=job.settings.training.dynamic_padding)
+
         train, ranked, wanted = None, {}, sets.wanted(values)
         if "train" in wanted:
-            train = (training or training_of)(job, PairSet(self._load_set(job, values, "train")))
+            train = (training or training_of)(job, PairSet(load("train")))
         for suffix, name, flag in (("", "dev", "do_eval"), ("_test", "test", "do_test")):
             if flag in values and values[flag].value:
-                ranked[suffix] = self._load_set(job, values, name)
+                ranked[suffix] = load(name)
                 if not ranked[suffix].is_ranked.any():
                     raise UserError(f"{find(values, name)}: no slot has a phrase that fits and one "
                                     "that does not, so there is nothing to rank")
-        test = self._load_set(job, values, "test", labelled=False) if "test" in wanted else None
-        return Sets(train, ranked, {"": test} if test else {})
-
-    def _load_set(self, job: Job, values: flags.FlagValues, name: str, *, labelled: bool = True
-                  ) -> SlotSet:
-        return load_slots(find(values, name), self.encoding, job.settings.store_dir,
-                          labelled=labelled, dynamic_padding=job.settings.training.dynamic_padding)
+        return Sets(train, ranked, {"": load("test", labelled=False)} if "test" in wanted else {})
 
     def measure(self, job: Job, held_out: SlotSet, predict: Predict) -> Measured:
-        """See `evaluation.measure`."""
         return evaluation.measure(held_out, predict)
 
     def write(self, job: Job, test: SlotSet, suffix: str, predict: Predict) -> None:
-        """Which phrases fit; see `write_predictions`."""
         logits = predict(test.pairs.source())["logits"]
         self.write_predictions(job, logits, suffix, test.is_readable)
 
     def page(self, job: Job, measured: Measured) -> List[Section]:
-        """The misses."""
         return evaluation.page(measured)
 
     def reader(self) -> Reader:
@@ -107,15 +84,26 @@ class PhraseScorer(Classifier):
         encoding = self.encoding
 
         def encode(examples: List[Example]) -> Encoded:
-            some = [slot_files.slot_of(example.text_a, example.text_b) for example in examples]
-            slots = data.encode_slots([slot or slot_files.UNREAD for slot in some], encoding)
+            slots = [slot_files.slot_of(example.text_a, example.text_b) for example in examples]
+            encoded = data.encode_slots([slot or slot_files.UNREAD for slot in slots], encoding)
 
             def decode(predictions: Dict[str, np.ndarray]) -> Iterator[AnyResult]:
                 results = results_of(KIND, predictions["logits"])
-                for result, is_read, slot, example in zip(results, slots.is_readable, some, examples):
+                for result, is_read, slot, example in zip(
+                        results, encoded.is_readable, slots, examples):
                     yield result if is_read else (f"the phrase {example.text_a[:40]!r}: "
                                                   f"{data.unread(encoding) if slot else _NO_SLOT}")
 
-            return Encoded(slots.pairs.source(), decode)
+            return Encoded(encoded.pairs.source(), decode)
 
         return Reader(self.forward(), encode, True, ["label", *KIND.labels], ranks_first=True)
+
+    def card(self) -> Card:
+        return Card(
+            "Whether a phrase fits a slot of a text, for phrases in slots of texts", KIND.labels,
+            self.inputs_of("`[CLS] phrase [SEP] before [MASK] ... [MASK] after [SEP]`, with as many "
+                           "`[MASK]` as the phrase has tokens, and a context that is too long cut at "
+                           "its far ends,", "all after the first `[SEP]`"),
+            super().card().outputs + ". The second probability says how well the phrase fits; to rank "
+            "phrases, compare log(second) - log(first), which keeps its digits near 1",
+            "python -m rewriting.rewrite --output_dir=export --pool_file=phrases.txt < texts.txt")

@@ -53,18 +53,15 @@ def read_slots(path: str, *, labelled: bool = True,
     if extension not in (".jsonl", ".tsv", ".txt"):
         raise UserError(f"{path}: its name must end in .jsonl, or in .tsv or .txt for bert-ad's "
                         "lines")
-    slots = (_ours if extension == ".jsonl" else _bert_ads)(path, labelled, odd)
+    slots = _bert_ads(path, labelled, odd)
+    if extension == ".jsonl":
+        slots = (slot or UNREAD for _, slot in text_files.json_objects(
+            path, odd, lambda number, value: _our_slot(f"{path}, line {number}", value, labelled)))
     first = next(slots, None)
     if first is None:
         raise UserError(f"{path} holds no slots")
     yield first
     yield from slots
-
-
-def _ours(path: str, labelled: bool, odd: Optional[OddRows]) -> Iterator[SlotExample]:
-    for _, slot in text_files.json_objects(path, odd, lambda line_number, value: _our_slot(
-            f"{path}, line {line_number}", value, labelled)):
-        yield slot or UNREAD
 
 
 def _our_slot(where: str, value: Dict[str, Any], labelled: bool) -> SlotExample:
@@ -90,14 +87,14 @@ def _bert_ads(path: str, labelled: bool, odd: Optional[OddRows]) -> Iterator[Slo
         fields = line.split("\t")
         if not labelled and len(fields) == 3:
             fields = ["0", *fields]
-        found = attempt(odd, UNREAD, _parse_bert_ad, f"{path}, line {line_number}", fields)
+        parsed = attempt(odd, UNREAD, _parse_bert_ad, f"{path}, line {line_number}", fields)
         if not labelled:
-            yield found._replace(num_fitting=0)
+            yield parsed._replace(num_fitting=0)
             continue
-        merged = slot and _merged(slot, found)
+        merged = slot and _merged(slot, parsed)
         if slot and not merged:
             yield slot
-        slot = merged or found
+        slot = merged or parsed
     if slot:
         yield slot
 
@@ -152,9 +149,7 @@ def _find_slot(text: str, length: int,
     if clause_number is not None and clause_number < len(bounds) - 1:
         first, last = bounds[clause_number:clause_number + 2]
         within = [run for run in runs if first <= run[0] < last]
-        runs = within or runs
-        if within:
-            runs = [max(within, key=lambda run: run[1] - run[0])]
+        runs = [max(within, key=lambda run: run[1] - run[0])] if within else runs
     if len(runs) != 1:
         return None
     start, end = runs[0]
@@ -165,16 +160,13 @@ def write_slot(slot: SlotExample, form: str, file: IO[str]) -> bool:
     """Writes a slot in a format of EXTENSIONS; returns False if the format cannot hold it."""
     before, after, phrases = slot.before, slot.after, slot.phrases
     if form == "jsonl":
-        value = {"before": before, "clause": phrases[0], "after": after,
-                 "negatives": list(phrases[1:])}
-        if slot.category:
-            value["category"] = slot.category
+        value = {"before": before, "clause": phrases[0], "after": after, "negatives": phrases[1:],
+                 **({"category": slot.category} if slot.category else {})}
         file.write(json.dumps(value, ensure_ascii=False) + "\n")
         return True
-    if any(mark in text for text in (before, after, slot.category, *phrases) for mark in "\t\r\n"):
+    if after.startswith(BERT_AD_MARK) or any(  # the mark would be taken for a part of the slot
+            mark in text for text in (before, after, slot.category, *phrases) for mark in "\t\r\n"):
         return False
-    if after.startswith(BERT_AD_MARK):
-        return False  # the mark would be taken for a part of the slot
     clause_number = len(_BERT_AD_BREAK.findall(before))
     more = f"\t{before}{phrases[0]}{after}\t{slot.category}" if slot.category else ""
     for label, phrase in zip([1] + [0] * len(phrases), phrases):

@@ -18,7 +18,6 @@ HELP_TOPIC = "Data"  # of the flags defined here
 _IDEOGRAPH = "[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f]"
 # A letter or digit of any other script.
 _LETTER = f"(?:(?!{_IDEOGRAPH})\\w)"
-# A word: an ideograph, or a sequence of letters.
 _WORD = re.compile(f"{_IDEOGRAPH}|{_LETTER}+")
 _ALNUM = "[0-9A-Za-z\uff10-\uff19]"
 # Chinese marks always end a clause. Western marks also occur within numbers, times and names
@@ -58,13 +57,12 @@ def read_with_categories(path: text_files.Path, what: str, column: Optional[str]
         column, category_column: the name of a column, or its number from 1.
         header: see `define_flags`.
     """
-    given = columns.Roles(column, category_column)
     table = columns.read_head(files.require_file(os.fspath(path), what), header)
     for its_column, its_role in ((column, "text"), (category_column, "category")):
         if its_column is not None:
             table.position(its_column, its_role)
-    roles = columns.find(
-        table, given, labelled=False, takes_pairs=category_column is not None)
+    roles = columns.find(table, columns.Roles(column, category_column), labelled=False,
+                         takes_pairs=category_column is not None)
     odd, count = OddRows("rows are read as empty texts"), 0
     part = path if isinstance(path, Part) else None
     for example in read_split(columns.split_of(table, roles), "", odd=odd, part=part):
@@ -86,19 +84,14 @@ class Slot(NamedTuple):
 
 def slots(text: str, max_words: int = MAX_WORDS) -> List[Slot]:
     """A slot for each clause of two to `max_words` words; none for a text with fewer than two."""
-    found = [Slot(text[:start], text[start:end], text[end:]) for start, end in _spans(text)
-             if _MIN_WORDS <= count_words(text[start:end]) <= max_words]
-    return found if len(found) > 1 else []
+    long_enough = [Slot(text[:start], text[start:end], text[end:]) for start, end in _spans(text)
+                   if _MIN_WORDS <= len(words(text[start:end])) <= max_words]
+    return long_enough if len(long_enough) > 1 else []
 
 
 def clauses(text: str) -> List[str]:
     """The clauses of a text, or of a part of one."""
     return [text[start:end] for start, end in _spans(text) if start < end]
-
-
-def count_words(text: str) -> int:
-    """The number of words of a text; see `words`."""
-    return len(words(text))
 
 
 def words(text: str) -> List[str]:

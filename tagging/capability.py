@@ -1,7 +1,7 @@
 """Taggers of the words of sentences: see `runs.capability`."""
 
 import json
-from typing import Any, Dict, Iterator, List, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -44,7 +44,6 @@ class EntityTagger(Capability):
 
     @classmethod
     def open(cls, trained: ModelFiles) -> "EntityTagger":
-        """See `Capability`."""
         description = trained.description()
         if not description or description["kind"] != task_json.TAGS:
             raise UserError(f"{trained.flag}={trained.path} has no trained tagger; train one "
@@ -52,62 +51,53 @@ class EntityTagger(Capability):
         description = task_json.read(trained.folder, {"types": list, "scheme": str, "crf": bool})
         types, scheme, crf = (description[name] for name in ("types", "scheme", "crf"))
         if scheme not in schemes.NAMES:
-            raise UserError(f"{trained.file(task_json.FILE)} is damaged: it has the scheme {scheme[:20]!r}")
+            raise UserError(f"{trained.file(task_json.FILE)} is damaged: it has the scheme "
+                            f"{scheme[:20]!r}")
         model = cls(Tagger(TagSet(tuple(types), scheme), crf), trained.config(),
                     trained.encoding(description["max_seq_length"]))
         model.require(trained.checkpoint, trained.flag)
         return model
 
     def facts(self) -> Dict[str, Any]:
-        """The labels, the scheme, whether there is a CRF, and the encoder."""
         tags = self.tagger.tags
         return {"task": "tagging", "label set": list(tags.labels), "scheme": tags.scheme,
                 "--crf": self.tagger.crf, **self.encoder_facts()}
 
     def num_outputs(self) -> int:
-        """The number of labels."""
         return len(self.tagger.tags.labels)
 
     def metrics(self) -> Sequence[str]:
-        """Of entities, and the accuracy of the tags."""
         return "eval_f1", "eval_precision", "eval_recall", "eval_accuracy"
 
     def require(self, checkpoint: Checkpoint, flag: str) -> None:
-        """A classification layer with as many outputs."""
         model_files.require_classifier(checkpoint, flag)
         model_files.check_outputs(checkpoint, self.num_outputs(), flag)
 
     def load(self, job: Job, values: flags.FlagValues, training: Any = None) -> Sets:
-        """See `Capability`; there are no students."""
-        found = {name: data.load_sentences(
+        loaded = {name: data.load_sentences(
             file, self.tagger.tags, self.encoding, job.settings.store_dir,
             dynamic_padding=job.settings.training.dynamic_padding)
             for name, file in open_files(values).items()}
-        train = found.get("train") and self._training(found["train"])
-        return Sets(train, *({"": found[name]} if name in found else {} for name in ("dev", "test")))
-
-    def _training(self, sentences: SentenceSet) -> Training:
-        return Training(len(sentences), sentences.content_hash, self.forward(), sentences.source,
-                        baseline=sentences.baseline())
+        sentences = loaded.get("train")
+        train = sentences and Training(
+            len(sentences), sentences.content_hash, self.forward(), sentences.source,
+            baseline=sentences.baseline())
+        return Sets(train, *(
+            {"": loaded[name]} if name in loaded else {} for name in ("dev", "test")))
 
     def forward(self, *_: Any) -> Forward:
-        """See `tagging.model`."""
         return model.forward_of(self.config, self.tagger)
 
     def measure(self, job: Job, held_out: SentenceSet, predict: Predict) -> Measured:
-        """See `evaluation`."""
         return evaluation.measure(held_out, predict)
 
     def write(self, job: Job, test: SentenceSet, suffix: str, predict: Predict) -> None:
-        """See `evaluation`."""
         evaluation.write(job, test, predict)
 
     def page(self, job: Job, measured: Measured) -> List[Section]:
-        """See `tagging.report`."""
         return report.page(measured)
 
     def describe(self) -> Dict[str, Any]:
-        """The types of entities, the scheme, and whether there is a CRF."""
         tags = self.tagger.tags
         return {"kind": task_json.TAGS, "types": list(tags.types), "scheme": tags.scheme,
                 "crf": self.tagger.crf}
@@ -123,7 +113,6 @@ class EntityTagger(Capability):
                 "scores": words.emissions}
 
     def card(self) -> Card:
-        """See `Capability`."""
         labels = self.tagger.tags.labels
         return Card(
             "It finds entities in sentences", labels,
@@ -140,23 +129,22 @@ nothing. `scores`, float32 `[batch, words, {len(labels)}]`, of each label by its
             model_card.PREDICT.format(input="texts.txt"))
 
     def reader(self) -> Reader:
-        """See `Capability`."""
         def encode(examples: List[Example]) -> Encoded:
             texts = [text_files.whole_characters(example.text_a) for example in examples]
             units = [formats.units_of(text) for text in texts]
             # A text without words becomes one [UNK]; its tag is ignored.
-            words = [[text[start:end] for start, end in found] or [""]
-                     for text, found in zip(texts, units)]
+            words = [[text[start:end] for start, end in its_units] or [""]
+                     for text, its_units in zip(texts, units)]
             sentences = data.encode_words(words, self.tagger.tags, self.encoding)
-            return Encoded(sentences.source(),
-                           lambda predictions: _results(texts, units, sentences, predictions))
+
+            def decode(predictions: Dict[str, np.ndarray]) -> Iterator[Result]:
+                labels = sentences.of_sentences(predictions["labels"])
+                for text, its_units, entities in zip(
+                        texts, units, evaluation.entities_of(sentences, labels)):
+                    entries = [formats.entry_of(text, its_units, entity)
+                               for entity in entities if its_units]
+                    yield Result([json.dumps(entries, ensure_ascii=False)], {"entities": entries})
+
+            return Encoded(sentences.source(), decode)
 
         return Reader(self.forward(), encode, False, ["entities"])
-
-
-def _results(texts: List[str], units: List[List[Tuple[int, int]]], sentences: SentenceSet,
-             predictions: Dict[str, np.ndarray]) -> Iterator[Result]:
-    entities = evaluation.entities_of(sentences, sentences.of_sentences(predictions["labels"]))
-    for text, places, some in zip(texts, units, entities):
-        found = [formats.entry_of(text, places, entity) for entity in some if places]
-        yield Result([json.dumps(found, ensure_ascii=False)], {"entities": found})

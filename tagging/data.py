@@ -46,13 +46,13 @@ def find_tags(file: TaggedFile) -> TagSet:
     if not types:
         raise UserError(f"{file.path} has no entity: every tag is O; is --tag_column right?")
     scheme = max(schemes.NAMES, key=lambda name: spelled[name])  # of equals, the first
-    found = sorted(types)
-    log.info(f"{file.path}: tags in the scheme {scheme}; {len(found):,} types of entities "
-             f"({', '.join(found[:10])}{', ...' if len(found) > 10 else ''})")
+    names = sorted(types)
+    log.info(f"{file.path}: tags in the scheme {scheme}; {len(names):,} types of entities "
+             f"({', '.join(names[:10])}{', ...' if len(names) > 10 else ''})")
     if spelled[scheme] < num_sentences:
         log.warn(f"{file.path}: {num_sentences - spelled[scheme]:,} of {num_sentences:,} sentences "
                  f"are not tagged as {scheme} has it; entities are read as conlleval reads them")
-    return TagSet(tuple(found), scheme)
+    return TagSet(tuple(names), scheme)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,28 +155,23 @@ def load_sentences(file: TaggedFile, tags: TagSet, encoding: Encoding, store_dir
         chunk_size=_SENTENCES_AT_A_TIME, facts=lambda: {"missed": missed})
     if not len(records):
         raise UserError(f"{file.path} holds no sentences")
-    found = SentenceSet(records, tags, encoding.max_seq_length, files.hash_of_json(content),
-                        dynamic_padding, file)
-    _report(found, file.path)
-    return found
-
-
-def _report(found: SentenceSet, path: str) -> None:
-    opens, closes = (found.records.scalars(name) == 1 for name in ("opens", "closes"))
-    num_long = int((opens & ~closes).sum())
+    opens, closes = (records.scalars(name) == 1 for name in ("opens", "closes"))
+    num_long, num_missed = int((opens & ~closes).sum()), sum(records.facts["missed"].values())
     if num_long:
-        log.info(f"{path}: {num_long:,} of {int(opens.sum()):,} sentences are longer than "
-                 f"--max_seq_length={found.max_seq_length}: they are read in overlapping windows")
-    num_missed = sum(found.records.facts["missed"].values())
+        log.info(f"{file.path}: {num_long:,} of {int(opens.sum()):,} sentences are longer than "
+                 f"--max_seq_length={encoding.max_seq_length}: they are read in overlapping "
+                 "windows")
     if num_missed:
-        log.warn(f"{path}: {num_missed:,} entities begin or end within a word or "
-                 "overlap others: they are not trained on, and count as not found")
+        log.warn(f"{file.path}: {num_missed:,} entities begin or end within a word or overlap "
+                 "others: they are not trained on, and count as not found")
+    return SentenceSet(records, tags, encoding.max_seq_length, files.hash_of_json(content),
+                       dynamic_padding, file)
 
 
 def encode_words(sentences: List[List[str]], tags: TagSet, encoding: Encoding) -> SentenceSet:
     """Words of sentences in memory, tokenized to be tagged."""
-    found = [Sentence(words, [], None) for words in sentences]
-    return SentenceSet(store.Records.of_chunk(_encode(found, tags, encoding, None)), tags,
+    untagged = [Sentence(words, [], None) for words in sentences]
+    return SentenceSet(store.Records.of_chunk(_encode(untagged, tags, encoding, None)), tags,
                        encoding.max_seq_length)
 
 
@@ -246,8 +241,8 @@ def _windows(ids: np.ndarray, starts: np.ndarray, labels: List[int], spans: wind
 
 def _labels(sentence: Sentence, path: str, tags: TagSet,
             label_of: Dict[str, int]) -> List[int]:
-    found = schemes.entities(sentence.tags)
-    for entity in found:
+    entities = schemes.entities(sentence.tags)
+    for entity in entities:
         if entity.type not in tags.types:
             raise UserError(
                 f"{path}, line {sentence.lines[entity.first]}: an entity of the type "
@@ -255,4 +250,4 @@ def _labels(sentence: Sentence, path: str, tags: TagSet,
                 f"{', '.join(tags.types[:20])}")
     # A tag of IOB1 depends on the entity before; IOB2 is learned in its place.
     scheme = schemes.IOB2 if tags.scheme == schemes.IOB1 else tags.scheme
-    return [label_of[tag] for tag in schemes.spell(found, len(sentence.words), scheme)]
+    return [label_of[tag] for tag in schemes.spell(entities, len(sentence.words), scheme)]

@@ -121,30 +121,25 @@ class Columns(TaggedFile):
     def _rows(self) -> Iterator[Tuple[int, str, Optional[List[str]]]]:
         """Number, text and columns of each line; None for one without a word."""
         for number, line, has_word in self._lines():
-            yield number, line, self._fields(number, line) if has_word else None
-
-    def _fields(self, number: int, line: str) -> List[str]:
-        fields = self._split(line)
-        if len(fields) != self._num_columns:
-            raise UserError(f"{self.path}, line {number}: {len(fields)} columns, and the first "
-                            f"line has {self._num_columns}")
-        if self.has_tags and not schemes.is_tag(fields[self._tag]):
-            raise UserError(f"{self.path}, line {number}: {fields[self._tag][:40]!r} is no tag: O, "
-                            "or one of B, I, M, E and S, a hyphen and a type, as in B-PER; is "
-                            "--tag_column right?")
-        return fields
+            fields = self._split(line) if has_word else None
+            if fields and len(fields) != self._num_columns:
+                raise UserError(f"{self.path}, line {number}: {len(fields)} columns, and the first "
+                                f"line has {self._num_columns}")
+            if fields and self.has_tags and not schemes.is_tag(fields[self._tag]):
+                raise UserError(f"{self.path}, line {number}: {fields[self._tag][:40]!r} is no "
+                                "tag: O, or one of B, I, M, E and S, a hyphen and a type, as in "
+                                "B-PER; is --tag_column right?")
+            yield number, line, fields
 
     def sentences(self) -> Iterator[Sentence]:
-        """See `TaggedFile`."""
         for is_sentence, rows in itertools.groupby(self._rows(), lambda row: bool(row[2])):
             if is_sentence:
                 numbers, _, fields = zip(*rows)
-                yield Sentence([some[self._word] for some in fields], numbers,
-                               [some[self._tag] for some in fields] if self.has_tags else None)
+                yield Sentence([row[self._word] for row in fields], numbers,
+                               [row[self._tag] for row in fields] if self.has_tags else None)
 
     def with_predictions(self, tags: Iterator[List[str]]) -> Iterator[str]:
-        """See `TaggedFile`."""
-        flat = (tag for some in tags for tag in some)
+        flat = itertools.chain.from_iterable(tags)
         for _, line, fields in self._rows():
             if line.strip(_SPACES):
                 tag = next(flat) if fields else schemes.OUTSIDE
@@ -162,7 +157,6 @@ class JsonLines(TaggedFile):
     """
 
     def sentences(self) -> Iterator[Sentence]:
-        """See `TaggedFile`."""
         for number, value in self._objects():
             units = units_of(value["text"]) if value else []
             if units:
@@ -174,22 +168,21 @@ class JsonLines(TaggedFile):
     def _objects(self) -> Iterator[Tuple[int, Optional[Dict[str, Any]]]]:
         """Number and object of each line; None for a blank one."""
         for number, line in text_files.lines(self.path):
-            yield number, self._object(number, line) if line.strip() else None
-
-    def _object(self, number: int, line: str) -> Dict[str, Any]:
-        value = text_files.json_object(self.path, number, line)
-        if not isinstance(value.get("text"), str):
-            raise UserError(f"{self.path}, line {number}: the object has no \"text\" that is a "
-                            f"text; it has {', '.join(map(repr, value)) or 'no keys'}")
-        return {**value, "text": text_files.whole_characters(value["text"])}
+            value = text_files.json_object(self.path, number, line) if line.strip() else None
+            if value is not None:
+                if not isinstance(value.get("text"), str):
+                    keys = ", ".join(map(repr, value)) or "no keys"
+                    raise UserError(f"{self.path}, line {number}: the object has no \"text\" that "
+                                    f"is a text; it has {keys}")
+                value["text"] = text_files.whole_characters(value["text"])
+            yield number, value
 
     def with_predictions(self, tags: Iterator[List[str]]) -> Iterator[str]:
-        """See `TaggedFile`."""
         for _, value in self._objects():
             if value:
                 units = units_of(value["text"])
-                found = schemes.entities(next(tags)) if units else []
-                value["predicted"] = [entry_of(value["text"], units, entity) for entity in found]
+                entities = schemes.entities(next(tags)) if units else []
+                value["predicted"] = [entry_of(value["text"], units, entity) for entity in entities]
             yield text_files.whole_characters(json.dumps(value, ensure_ascii=False)) if value else ""
 
     def _spans(self, number: int, value: Dict[str, Any]) -> List[Span]:

@@ -49,25 +49,25 @@ def entities(tags: Sequence[str]) -> List[Entity]:
     after E and S; it ends before the next word that does not continue it. So a sequence that its
     scheme forbids has entities, too.
     """
-    found: List[Entity] = []
+    spelled: List[Entity] = []
     before, type_before = OUTSIDE, ""
     for position, tag in enumerate(tags):
         prefix, entity_type = split(tag)
         if prefix != OUTSIDE:
             if prefix in "BS" or before in (OUTSIDE, "E", "S") or entity_type != type_before:
-                found.append(Entity(entity_type, position, position))
+                spelled.append(Entity(entity_type, position, position))
             else:
-                found[-1] = found[-1]._replace(last=position)
+                spelled[-1] = spelled[-1]._replace(last=position)
         before, type_before = prefix, entity_type
-    return found
+    return spelled
 
 
-def spell(found: Iterable[Entity], num_words: int, scheme: str) -> List[str]:
+def spell(its_entities: Iterable[Entity], num_words: int, scheme: str) -> List[str]:
     """The tags of a sentence with these entities, which do not overlap."""
     tags = [OUTSIDE] * num_words
     inside = _PREFIXES[scheme][1]
     before: Optional[Entity] = None
-    for entity in sorted(found, key=lambda entity: entity.first):
+    for entity in sorted(its_entities, key=lambda entity: entity.first):
         prefixes = ["B"] + [inside] * (entity.last - entity.first)
         if scheme in _MARKS_ENDS:
             prefixes[-1] = "E" if len(prefixes) > 1 else "S"

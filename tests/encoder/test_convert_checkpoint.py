@@ -16,13 +16,9 @@ import modeling
 from conftest import checkpoint_values, plain_session
 from encoder import vocabulary
 from encoder.convert import convert_from_huggingface, convert_from_tensorflow
-from huggingface_folders import (CONFIG, ENCODER, HEADS, HIDDEN, POOLER, TOKENS, VOCAB,
+from huggingface_folders import (CONFIG, ENCODER, HEADS, POOLER, TOKENS, VOCAB,
                                  assert_same_values, numpy_bert, prefixed,
                                  random_tensors, write_bare_encoder, write_huggingface)
-from multigpu_optimizer import UPDATES
-
-
-# --- What the weights mean ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize("hidden_act, ours", [("gelu", "gelu_erf"), ("gelu_new", "gelu")])
@@ -46,9 +42,6 @@ def test_the_converted_encoder_computes_what_the_source_does(tmp_path, hidden_ac
         np.testing.assert_allclose(state[mask > 0], expected[mask > 0], atol=1e-4)
 
 
-# --- There and back ----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("parts, architecture", [
     ({}, "BertModel"), (POOLER, "BertModel"), ({**POOLER, **HEADS}, "BertForPreTraining"),
     ({name: shape for name, shape in HEADS.items() if "predictions" in name}, "BertForMaskedLM")])
@@ -66,50 +59,28 @@ def test_from_hugging_face_and_back_gives_the_same_bits(tmp_path, parts, archite
                 == (tmp_path / "source" / "vocab.txt").read_bytes())
 
 
-def test_a_training_run_s_checkpoint_loses_optimizer_and_step_and_nothing_else(tmp_path):
-    config = {**{key: value for key, value in CONFIG.items()
-                 if key not in ("model_type", "layer_norm_eps")}, "hidden_act": "gelu"}
-    (tmp_path / "bert_config.json").write_text(json.dumps(config))
-    (tmp_path / "vocab.txt").write_text("\n".join(TOKENS), encoding="utf-8")
-    (tmp_path / "run").mkdir()
-    with tf.Graph().as_default(), plain_session() as session:
-        modeling.BertModel(modeling.BertConfig.from_dict(config), False, tf.zeros([1, 2], tf.int32))
-        for variable in tf.trainable_variables():
-            for slot in ("adam_m", "adam_v"):
-                tf.get_variable(f"{variable.op.name}/{slot}", variable.shape)
-        tf.get_variable("output_weights", [2, HIDDEN])
-        tf.get_variable("output_bias", [2])
-        tf.get_variable(UPDATES, [])
-        tf.train.get_or_create_global_step()
-        session.run(tf.global_variables_initializer())
-        tf.train.Saver().save(session, str(tmp_path / "run" / "model.ckpt"), global_step=7)
-    trained = checkpoint_values(str(tmp_path / "run" / "model.ckpt-7"))
-    conversion = convert_from_tensorflow(
-        str(tmp_path / "run"), str(tmp_path / "huggingface"),
-        bert_config_file=str(tmp_path / "bert_config.json"),
-        vocab_file=str(tmp_path / "vocab.txt"))
-    labels, left_out = conversion.warnings
-    assert "--from_checkpoint and --labels" in labels and "output_weights" in left_out
-    assert UPDATES not in left_out
-    assert json.loads((tmp_path / "huggingface" / "config.json").read_text())[
-        "hidden_act"] == "gelu_new"
-    back = convert_from_huggingface(conversion.output, str(tmp_path / "back"))
-    assert_same_values(checkpoint_values(back.output), {
-        name: value for name, value in trained.items()
-        if name.startswith("bert/") and "/adam_" not in name})
+def old_names(name):
+    return name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+        "LayerNorm.bias", "LayerNorm.beta")
 
 
-def test_heads_old_names_doubled_tensors_and_half_precision_are_understood(tmp_path):
+def ernies_names(name):
+    return name.replace("bert.", "ernie.", 1)
+
+
+@pytest.mark.parametrize("rename, config", [(old_names, {}), (ernies_names, {
+    "model_type": "ernie", "architectures": ["ErnieForMaskedLM"], "use_task_id": False})])
+def test_other_names_doubled_tensors_and_half_precision_are_understood(tmp_path, rename, config):
     tensors = {name: value.astype(np.float16) for name, value in
                prefixed(random_tensors({**ENCODER, **POOLER, **HEADS})).items()}
     expected = convert_from_huggingface(
         write_huggingface(tmp_path / "today", tensors), str(tmp_path / "expected"))
-    old = {name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
-        "LayerNorm.bias", "LayerNorm.beta"): value for name, value in tensors.items()}
-    old["cls.predictions.decoder.weight"] = old["bert.embeddings.word_embeddings.weight"].copy()
-    old["cls.predictions.decoder.bias"] = old["cls.predictions.bias"].copy()
+    others = {rename(name): value for name, value in tensors.items()}
+    others["cls.predictions.decoder.weight"] = tensors["bert.embeddings.word_embeddings.weight"].copy()
+    others["cls.predictions.decoder.bias"] = tensors["cls.predictions.bias"].copy()
+    others[rename("bert.embeddings.position_ids")] = np.arange(16)[None]
     conversion = convert_from_huggingface(
-        write_huggingface(tmp_path / "old", old), str(tmp_path / "out"))
+        write_huggingface(tmp_path / "others", others, config=config), str(tmp_path / "out"))
     assert conversion.warnings == []
     written = checkpoint_values(conversion.output)
     assert_same_values(written, checkpoint_values(expected.output))
@@ -120,9 +91,6 @@ def test_heads_old_names_doubled_tensors_and_half_precision_are_understood(tmp_p
         "cls/seq_relationship/output_weights", "cls/seq_relationship/output_bias"}
     np.testing.assert_array_equal(written["cls/predictions/transform/dense/kernel"],
                                   tensors["cls.predictions.transform.dense.weight"].T)
-
-
-# --- What is said ------------------------------------------------------------------------
 
 
 def test_a_tokenizer_or_a_layer_norm_unlike_ours_is_a_warning(tmp_path):
@@ -136,7 +104,8 @@ def test_a_tokenizer_or_a_layer_norm_unlike_ours_is_a_warning(tmp_path):
 
 @pytest.mark.parametrize("config, tokens, lower_cased", [
     ({"do_lower_case": False}, ["a"], False), ({"do_lower_case": True}, ["A"], True),
-    (None, ["[CLS]", "<S>", "a", "é"], True), (None, ["[CLS]", "a", "É"], False)])
+    (None, ["[CLS]", "<S>", "a", "é"], True), (None, ["[CLS]", "a", "É"], False),
+    (None, [*(f"word{number}" for number in range(300)), "Anna", "DNA"], True)])
 def test_casing_is_the_tokenizer_s_or_else_what_the_vocabulary_shows(
         tmp_path, config, tokens, lower_cased):
     if config is not None:

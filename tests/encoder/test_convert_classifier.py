@@ -6,7 +6,6 @@ conventions.
 
 import json
 import os
-import shutil
 
 import numpy as np
 import pytest
@@ -134,15 +133,6 @@ def test_a_classifier_of_pairs_scores_pairs(tmp_path):
     convert_from_huggingface(source, str(tmp_path / "ours"), takes_pairs=True)
     labels, scores = predicted(tmp_path / "ours", tmp_path, ["word\twords", "words\tword"])
     assert scores.shape == (2, 3) and np.abs(scores[0] - scores[1]).max() > 1e-3
-
-
-@pytest.mark.parametrize("kind", ["multi_label"], indirect=True)
-def test_a_converted_classifier_can_be_exported(ours, tmp_path):
-    folder, (_, scores) = ours
-    shutil.copytree(str(folder), str(tmp_path / "ours"))
-    run_here({"output_dir": tmp_path / "ours", "do_export": True})
-    _, exported = predicted(tmp_path / "ours" / "export", tmp_path, TEXTS)
-    np.testing.assert_array_equal(exported, scores)
 
 
 # --- What a config may say ---------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Models from elsewhere become model folders: of BERT's relatives, of other code's trainings."""
+"""Models of other code's trainings become model folders."""
 
 import json
 import os
@@ -6,15 +6,18 @@ import shutil
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from commands import run_here
 from conftest import checkpoint_values
 from encoder import convert, model_files
-from encoder.convert import convert_from_checkpoint, convert_from_huggingface
+from encoder.convert import (
+    convert_from_checkpoint, convert_from_huggingface, convert_from_tensorflow)
 from engine.checkpoints import checkpoints
 from engine.errors import UserError
-from huggingface_folders import (ENCODER, HEADS, POOLER, assert_same_values, classifier_tensors,
-                                 config_entries, prefixed, random_tensors, write_huggingface)
+from huggingface_folders import (
+    assert_same_values, classifier_tensors, config_entries, write_huggingface)
+from multigpu_optimizer import UPDATES
 
 
 def values_in(folder):
@@ -35,28 +38,6 @@ def classifier(tmp_path):
     return source, str(tmp_path / "ours")
 
 
-# --- Hugging Face ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("family", ["bert", "ernie"])
-def test_a_relative_of_bert_s_shape_is_the_same_model(tmp_path, family):
-    """RoBERTa-wwm and MacBERT are of the type bert, with all heads; ERNIE names the encoder."""
-    tensors = prefixed(random_tensors({**ENCODER, **POOLER, **HEADS}))
-    expected = convert_from_huggingface(
-        write_huggingface(tmp_path / "bert", tensors), str(tmp_path / "expected"))
-    renamed = {name.replace("bert.", f"{family}.", 1): value for name, value in tensors.items()}
-    renamed[f"{family}.embeddings.position_ids"] = np.arange(16)[None]
-    source = write_huggingface(tmp_path / "source", renamed, config={
-        "model_type": family, "architectures": [f"{family.title()}ForMaskedLM"],
-        **({"use_task_id": False, "task_type_vocab_size": 3} if family == "ernie" else {})})
-    conversion = convert_from_huggingface(source, str(tmp_path / "out"))
-    assert conversion.warnings == expected.warnings == []
-    assert_same_values(values_in(tmp_path / "expected"), values_in(tmp_path / "out"))
-
-
-# --- Other code's trainings --------------------------------------------------------------
-
-
 @pytest.fixture
 def foreign(classifier, tmp_path):
     """A training's folder of other code: checkpoints with slots and a step, nothing else."""
@@ -65,6 +46,7 @@ def foreign(classifier, tmp_path):
     (tmp_path / "foreign").mkdir()
     checkpoints.write_checkpoint(str(tmp_path / "foreign" / "model.ckpt-7"), {
         **values, "global_step": np.int64(7),
+        UPDATES: np.int64(7),
         **{f"{name}/adam_m": np.zeros_like(value) for name, value in values.items()}})
     (tmp_path / "foreign" / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-7"\n')
     return str(tmp_path / "foreign")
@@ -82,6 +64,18 @@ def test_a_classifier_of_other_code_becomes_one_of_ours_with_labels(
         "kind": "classes", "labels": ["a", "b", "c"], "label_separator": "", "takes_pairs": True,
         "do_lower_case": False, "max_seq_length": 9}
     assert model_files.open_folder(str(tmp_path / "out"), "", model_files.LABELS)
+
+
+def test_without_labels_the_encoder_alone_goes_to_hugging_face(classifier, foreign, tmp_path):
+    source, ours = classifier
+    labels, left_out = convert_from_tensorflow(
+        foreign, str(tmp_path / "back"), bert_config_file=f"{ours}/bert_config.json",
+        vocab_file=f"{ours}/vocab.txt").warnings
+    assert "--from_checkpoint and --labels" in labels
+    assert left_out.endswith(": output_bias, output_weights"), "neither slots nor the step"
+    tensors = load_file(os.path.join(source, "model.safetensors"))
+    assert_same_values(load_file(str(tmp_path / "back" / "model.safetensors")), {
+        name: value for name, value in tensors.items() if not name.startswith("classifier")})
 
 
 @pytest.mark.parametrize("num_outputs, labels, kind, found", [

@@ -45,41 +45,30 @@ def task_of(folder):
     return json.loads((folder / "task.json").read_text())
 
 
-def test_pooling_prefix_and_length_are_kept(tmp_path):
-    source = write_sentences(tmp_path / "source", length=10, settings={
-        "prompts": {"query": "word: ", "document": ""}, "default_prompt_name": None})
-    assert convert_from_huggingface(source, str(tmp_path / "out")).warnings == []
-    assert task_of(tmp_path / "out") == {
-        "kind": "similarity", "pooling": "mean", "query_prefix": "word: ", "matryoshka": [],
-        "do_lower_case": True, "max_seq_length": 10}
-
-
 def test_the_files_of_version_6_are_read_without_settings_too(tmp_path):
-    modules = [("", "sentence_transformers.base.modules.transformer.Transformer"),
+    """The encoder may be in a folder of its own."""
+    modules = [("0_Encoder", "sentence_transformers.base.modules.transformer.Transformer"),
                ("1_Pooling", "sentence_transformers.sentence_transformer.modules.pooling.Pooling")]
-    source = write_sentences(tmp_path / "source", modules=modules, pooling=NEW_POOLING)
-    warning, = convert_from_huggingface(source, str(tmp_path / "out")).warnings
+    source = tmp_path / "source"
+    write_sentences(source, modules=modules, pooling=NEW_POOLING)
+    (source / "0_Encoder").mkdir()
+    for name in ("config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json"):
+        (source / name).rename(source / "0_Encoder" / name)
+    warning, = convert_from_huggingface(str(source), str(tmp_path / "out")).warnings
     assert "vectors keep their lengths there" in warning
     assert task_of(tmp_path / "out") == {
         "kind": "similarity", "pooling": "max", "query_prefix": "", "matryoshka": [],
         "do_lower_case": True, "max_seq_length": 14}  # the tokenizer's
 
 
-def test_the_encoder_may_be_in_a_folder_of_its_own(tmp_path):
-    source = tmp_path / "source"
-    write_sentences(source, modules=[("0_Transformer", MODULES[0][1]), *MODULES[1:]])
-    (source / "0_Transformer").mkdir()
-    for name in ("config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json"):
-        (source / name).rename(source / "0_Transformer" / name)
-    convert_from_huggingface(str(source), str(tmp_path / "out"))
-    assert task_of(tmp_path / "out")["pooling"] == "mean"
-
-
 def test_there_and_back_gives_the_same_bits_and_the_same_vectors_files(tmp_path):
     settings = {"prompts": {"query": "word: ", "document": ""}, "default_prompt_name": None,
                 "similarity_fn_name": "cosine"}
     source = write_sentences(tmp_path / "source", settings=settings, length=10)
-    convert_from_huggingface(source, str(tmp_path / "ours"))
+    assert convert_from_huggingface(source, str(tmp_path / "ours")).warnings == []
+    assert task_of(tmp_path / "ours") == {
+        "kind": "similarity", "pooling": "mean", "query_prefix": "word: ", "matryoshka": [],
+        "do_lower_case": True, "max_seq_length": 10}
     assert convert_from_tensorflow(str(tmp_path / "ours"), str(tmp_path / "back")).warnings == []
     assert_same_values({name[len("bert."):]: value for name, value in load_file(
         str(tmp_path / "back" / "model.safetensors")).items()},
@@ -139,19 +128,16 @@ def test_prompts_of_other_texts_are_named(tmp_path):
     (dict(settings={"prompts": ["query"]}), ("config_sentence_transformers.json", "damaged")),
     (dict(length=2), ("sentence_bert_config.json", "max_seq_length 2")),
     (dict(length="long"), ("sentence_bert_config.json", "damaged")),
+    *((dict(modules_file=content), ("modules.json",)) for content in (
+        "{}", "[1]", "[{}]", "7", "[{\"type\": \"a.Transformer\"}]")),
 ])
 def test_what_cannot_be_converted_is_named(changes, words, tmp_path):
-    source = write_sentences(tmp_path / "source", **changes)
+    modules_file = changes.get("modules_file")
+    source = write_sentences(tmp_path / "source", **{} if modules_file else changes)
+    if modules_file:
+        (tmp_path / "source" / "modules.json").write_text(modules_file)
     with pytest.raises(UserError) as raised:
         convert_from_huggingface(source, str(tmp_path / "out"))
     for word in words:
         assert word in str(raised.value)
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("content", ["{}", "[1]", "[{}]", "7", "[{\"type\": \"a.Transformer\"}]"])
-def test_a_damaged_list_of_modules_is_named(content, tmp_path):
-    source = write_sentences(tmp_path / "source")
-    (tmp_path / "source" / "modules.json").write_text(content)
-    with pytest.raises(UserError, match="modules.json"):
-        convert_from_huggingface(source, str(tmp_path / "out"))

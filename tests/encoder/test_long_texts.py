@@ -117,12 +117,7 @@ def test_windows_are_trained_and_each_texts_prediction_is_that_of_its_windows(
     np.testing.assert_array_equal(np.loadtxt(str(out / "test_results.tsv"), ndmin=2), found)
     with ends_with_error(capsys, "belongs to a run with another --long_texts"):
         run_here({**flags, "long_texts": "head", "do_eval": True, "output_dir": out})
-    both = predicted(out, test + dev, tmp_path)
-    np.testing.assert_allclose(both[:len(test)], found, atol=1e-5)
-    labels = json.loads((out / "task.json").read_text())["labels"]
-    right = [labels[np.argmax(scores)] == ("yes" if "cat" in text else "no")
-             for scores, text in zip(both[len(test):], dev)]
-    assert results["eval_accuracy"] == pytest.approx(np.mean(right))
+    np.testing.assert_allclose(predicted(out, test, tmp_path), found, atol=1e-5)
 
 
 def windows_of(text):
@@ -149,7 +144,7 @@ def by_windows(model_dir, texts, tmp_path):
     (plain / "task.json").write_text(json.dumps(description))
     windows = [windows_of(text) for text in texts]
     logits = np.log(predicted(plain, sum(windows, []), tmp_path))
-    ends = np.cumsum([len(some) for some in windows])
+    ends = np.cumsum([len(each) for each in windows])
     means = np.array([part.mean(axis=0) for part in np.split(logits, ends[:-1])])
     return np.exp(means) / np.exp(means).sum(axis=1, keepdims=True)
 

@@ -129,12 +129,6 @@ def test_a_cased_model_is_not_lower_cased_in_silence(released, capsys):
     assert not loaded(cased, do_lower_case=False)
 
 
-def test_a_few_added_words_with_capitals_do_not_make_a_vocabulary_cased():
-    words = ["[UNK]", "<S>", *(f"word{number}" for number in range(300))]
-    assert not vocabulary.has_capitals([*words, "Anna", "DNA"])
-    assert vocabulary.has_capitals([*words, *(f"Word{number}" for number in range(30))])
-
-
 def test_a_checkpoint_that_is_no_bert_or_several_are_one_clear_line(released):
     for name in os.listdir(str(released)):
         if name.startswith("bert_model.ckpt"):
@@ -217,22 +211,16 @@ def test_the_longest_input_is_that_of_the_classifier_that_is_used(tuned, release
 
 
 @on_tensorflow_2
-def test_a_recipe_takes_an_export(tiny_classifier, bare_machine, tmp_path):  # noqa: F811
+def test_a_recipe_takes_an_export_with_its_vocabulary(tiny_classifier, bare_machine, tmp_path):  # noqa: F811
     folder = tmp_path / "model"
     inside = folder / "assets.extra"
     inside.mkdir(parents=True)
     for name in ("vocab.txt", "bert_config.json", "task.json"):
         shutil.copy(str(tiny_classifier / name), str(inside))
     (folder / "saved_model.pb").write_text("")
-    result = run(bare_machine, "source scripts/environment.sh; source scripts/inputs.sh; "
-                 "work=$HOME; use_environment; check_inputs; find_model; "
-                 "echo $model $vocab_file $lower_case", MODEL=str(folder),
-                 PYTHON=sys.executable)
+    script = (f"source scripts/environment.sh; source scripts/inputs.sh; python={sys.executable}; "
+              "find_model; echo $model $vocab_file $lower_case")
+    result = run(bare_machine, script, MODEL=str(folder))
     assert result.stdout.splitlines()[-1] == f"{folder} {inside}/vocab.txt true", result.stderr
-
-
-def test_a_recipe_says_that_a_model_lacks_its_vocabulary(released, bare_machine):  # noqa: F811
-    os.remove(str(released / "vocab.txt"))
-    result = run(bare_machine, "source scripts/environment.sh; source scripts/inputs.sh; "
-                 "work=$HOME; find_model", MODEL=str(released))
-    assert_one_error_line(result, "holds no vocab.txt")
+    (inside / "vocab.txt").unlink()
+    assert_one_error_line(run(bare_machine, script, MODEL=str(folder)), "holds no vocab.txt")

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import resource
+import signal
 import subprocess
 from types import ModuleType
 from typing import Callable, Dict, Iterator, List, Optional
@@ -11,7 +12,9 @@ import pytest
 
 import processes
 import run_classifier
+from engine import interruption
 from engine.cli import command
+from engine.disk import resumable_file
 
 Flags = Dict[str, object]
 
@@ -25,6 +28,22 @@ def run_here(flags: Flags, module: ModuleType = run_classifier) -> None:
     """Runs a command in this process; raises SystemExit where it ends with an error."""
     command.run(module.main, module.define_flags(), usage="",
                 argv=[f"{module.__name__}.py", *arguments(flags)])
+
+
+def interrupt_after(num_rows: int, flags: Flags, module: ModuleType, monkeypatch) -> str:
+    """Runs a command until so many texts are written, and interrupts it; returns what it says."""
+    class Interrupting(resumable_file.ResumableFile):
+        def append(self, *chunk):
+            if self.num_rows >= num_rows:
+                raise interruption.Interrupted(signal.SIGTERM)
+            super().append(*chunk)
+
+    values = module.define_flags()
+    values([module.__name__, *arguments(flags)])
+    with monkeypatch.context() as patch, pytest.raises(interruption.Interrupted) as raised:
+        patch.setattr(resumable_file, "ResumableFile", Interrupting)
+        module.main(values)
+    return str(raised.value)
 
 
 def results_in(folder) -> Dict[str, float]:

@@ -8,9 +8,9 @@ import pytest
 
 from conftest import SHARED_DATA, googles
 from encoder import windows
-from reading import answers, evaluation, final_text, capability, report
+from reading import answers, capability, report
 from reading.answers import AnswerSettings, Candidate
-from reading.data import Asked
+from reading.data import TokenizedQuestion
 from reading_files import features, googles_features, load, write, write_made_up
 from runs.squad_files import Answer, Question
 from tokenization import BasicTokenizer
@@ -27,7 +27,7 @@ LENGTH = 32
     ("[UNK]", "treehouse", None),  # not in the words
     ("x", "x\u200by", None)])  # one has a letter more than the other
 def test_an_answer_is_cut_out_of_its_words(predicted, words, expected):
-    assert final_text.project(predicted, words, BasicTokenizer()) == expected
+    assert answers.project(predicted, words, BasicTokenizer()) == expected
 
 
 def made_up_logits(questions, seed=0):
@@ -51,7 +51,7 @@ def write_ours(tmp_path, questions, logits, **settings):
         found.update((question.id, one) for question, one in answers.find_all(
             questions, part, {name: values[first:last] for name, values in logits.items()},
             AnswerSettings(**settings)))
-    evaluation.write_answers(str(output_dir), found)
+    capability.write_answers(str(output_dir), found)
     return output_dir
 
 
@@ -92,11 +92,11 @@ def assert_predictions_are_googles(path, model, v2, tmp_path, monkeypatch):
     google.FLAGS.null_score_diff_threshold = 0.5
     results = [google.RawResult(window.unique_id, *(logits[name][number].tolist() for name in (
         "start_logits", "end_logits"))) for number, window in enumerate(theirs)]
-    names = [evaluation.PREDICTIONS, evaluation.N_BEST, evaluation.NULL_ODDS][:3 if v2 else 2]
+    names = [capability.PREDICTIONS, capability.N_BEST, capability.NULL_ODDS][:3 if v2 else 2]
     google.write_predictions(
         google.read_squad_examples(path, False), theirs, results, 6, 5, True,
         *(str(tmp_path / name) for name in (
-            evaluation.PREDICTIONS, evaluation.N_BEST, evaluation.NULL_ODDS)))
+            capability.PREDICTIONS, capability.N_BEST, capability.NULL_ODDS)))
     ours = write_ours(tmp_path, questions, logits, n_best_size=6, max_answer_length=5,
                       null_score_diff_threshold=0.5)
     for name in names:
@@ -117,7 +117,7 @@ def test_the_report_marks_right_and_predicted_answers_in_their_context():
 
 
 def test_a_window_without_room_for_an_answer_has_none():
-    question = Asked("", "", [], np.zeros(0, np.int32), [], 2, windows.over(0, 5, 2))
+    question = TokenizedQuestion("", "", [], np.zeros(0, np.int32), [], 2, windows.over(0, 5, 2))
     settings = AnswerSettings()
     found = answers.find(question, [], [], settings, None, may_have_none=False)
     assert found.text == "" and [entry["text"] for entry in found.n_best()] == [""]

@@ -9,7 +9,7 @@ import pytest
 import run_squad
 from bert_reference import random_values
 from commands import ends_with_error, run_here
-from conftest import checkpoint_values, googles, on_tensorflow_1, on_tensorflow_2, plain_session
+from conftest import checkpoint_values, googles, on_tensorflow_2, plain_session
 from engine.errors import UserError
 from engine.model import INFERENCE
 from exports import run_saved_model
@@ -130,27 +130,21 @@ def test_all_questions_are_answered_and_scored(trained, files):
     assert {"class": "right"} in page.all("mark")
 
 
-def test_predictions_do_not_depend_on_batches_or_replicas(trained, tiny_model, files, tmp_path):
+def test_a_later_command_has_the_windows_and_answers_of_the_training(
+        trained, tiny_model, files, tmp_path):
+    """In other batches, on other replicas."""
     questions = load(files["predict_file"], tiny_model, tmp_path, False,
                      version_2_with_negative=True)
     assert len(questions) % (2 * 3), "the last batch should be an uneven one"
-    run_here(flags(tiny_model, files, tmp_path, do_predict=True, predict_batch_size=3,
-                   init_checkpoint=trained, num_cpu_replicas=2), run_squad)
+    flags = dict(init_checkpoint=trained, predict_file=files["predict_file"], do_predict=True,
+                 num_cpu_replicas=2, predict_batch_size=3)
+    run_here(dict(flags, output_dir=tmp_path / "same"), run_squad)
     for name in ("predictions.json", "eval_results.json"):
-        assert (tmp_path / name).read_text() == (trained / name).read_text()
-    expected, found = (json.loads((folder / "null_odds.json").read_text())
-                       for folder in (trained, tmp_path))
-    assert found == pytest.approx(expected, abs=1e-4)
-
-
-@on_tensorflow_1
-def test_a_later_command_has_the_windows_and_the_answers_of_the_training(trained, files, tmp_path):
-    given = dict(init_checkpoint=trained, predict_file=files["predict_file"], do_predict=True,
-                 num_cpu_replicas=1)
-    run_here(dict(given, output_dir=tmp_path / "same"), run_squad)
-    for name in ("predictions.json", "null_odds.json", "eval_results.json"):
         assert (tmp_path / "same" / name).read_text() == (trained / name).read_text()
-    run_here(dict(given, output_dir=tmp_path / "other", null_score_diff_threshold=-1000), run_squad)
+    expected, found = (json.loads((folder / "null_odds.json").read_text())
+                       for folder in (trained, tmp_path / "same"))
+    assert found == pytest.approx(expected, abs=1e-4)
+    run_here(dict(flags, output_dir=tmp_path / "other", null_score_diff_threshold=-1000), run_squad)
     assert not any(json.loads((tmp_path / "other" / "predictions.json").read_text()).values())
 
 
@@ -175,6 +169,7 @@ def test_the_command_that_predicts_with_any_model_gives_the_same_answers(trained
     pairs = [{"question": question["question"], "context": paragraph["context"]}
              for article in json.load(open(files["predict_file"]))["data"]
              for paragraph in article["paragraphs"] for question in paragraph["qas"]]
+    pairs.append({"question": "who", "context": " "})  # no word, no answer
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
     expected, odds = (list(json.loads((trained / name).read_text()).values())
                       for name in ("predictions.json", "null_odds.json"))
@@ -186,22 +181,12 @@ def test_the_command_that_predicts_with_any_model_gives_the_same_answers(trained
         return (tmp_path / name).read_text().split("\n")[:-1]
 
     entries = [json.loads(line) for line in predicted(trained, "answers.jsonl")]
-    assert [entry["answer"] for entry in entries] == expected
+    assert [entry["answer"] for entry in entries] == [*expected, ""]
     run_here(dict(output_dir=trained, do_export=True), run_squad)
     header, *rows = [line.split("\t") for line in predicted(trained / "export", "answers.tsv")]
     assert header == ["answer", "probability", "null_odds"] == list(entries[0])
-    assert [row[0] for row in rows] == expected
-    assert [float(row[2]) for row in rows] == pytest.approx(odds, abs=1e-4)
-
-
-@on_tensorflow_2
-def test_contexts_without_words_have_no_answers(trained, tmp_path):
-    (tmp_path / "pairs.jsonl").write_text('{"question": "who", "context": " "}\n' * 2)
-    run_here(dict(output_dir=trained, input_file=tmp_path / "pairs.jsonl",
-                  text_pair_column="context", output_file=tmp_path / "answers.jsonl",
-                  num_cpu_replicas=1), predict)
-    found = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
-    assert [entry["answer"] for entry in found] == ["", ""]
+    assert [row[0] for row in rows] == [*expected, ""]
+    assert [float(row[2]) for row in rows[:-1]] == pytest.approx(odds, abs=1e-4)
 
 
 @on_tensorflow_2

@@ -26,20 +26,19 @@ def test_the_best_are_those_of_the_formula_in_its_order():
     allowed = np.random.RandomState(0).rand(60) < 0.7
     index = index_of(phrases)
     for query in queries:
-        matches = index.top(query, 10, allowed)
+        rows = index.top(query, 10, allowed)
         scores = np.array([score(query, phrase, phrases) for phrase in phrases])
         scores[~allowed] = 0
         expected = sorted(np.flatnonzero(scores), key=lambda row: -scores[row])[:10]
-        np.testing.assert_allclose(matches.scores, scores[expected], rtol=1e-5)
-        np.testing.assert_allclose(scores[matches.rows], scores[expected], rtol=1e-5)
+        np.testing.assert_allclose(scores[rows], scores[expected], rtol=1e-5)
 
 
 def test_of_equal_phrases_the_first_come_first():
     found = index_of(["x", "a b", "x", "a b", "a b"]).top("a b", 2, np.ones(5, bool))
-    assert found.rows.tolist() == [1, 3]
+    assert found.tolist() == [1, 3]
 
 
 def test_chinese_is_found_by_ideographs_and_pairs_of_them():
     phrases = ["房间很大", "大房子很贵", "交通方便"]
     found = index_of(phrases).top("酒店房间", 3, np.ones(3, bool))
-    assert found.rows.tolist() == [0, 1]
+    assert found.tolist() == [0, 1]

@@ -5,14 +5,13 @@ import json
 import numpy as np
 import pytest
 
-from commands import ends_with_error, run_here
+from commands import ends_with_error, interrupt_after, run_here
 from conftest import on_tensorflow_1, plain_session
 from encoder import classifier
 from engine.checkpoints import checkpoints
 from engine.data import store
-from engine.interruption import Interrupted
 from engine.model import INFERENCE
-from rewriting import data, pairs, rewrite, rewriter
+from rewriting import data, pairs, rewrite
 from rewriting.slot_files import BERT_AD_MARK
 from rewriting.texts import Slot, slots
 from rewriting_files import create_here, made_up_texts, run_here as train_here
@@ -68,7 +67,7 @@ def probabilities_of(model, trained, tried):
     ids = encoding.tokenizer.encode_batch([phrase for _, phrase in tried])
     features = pairs.Pairs(
         store.Records.of_chunk(contexts), store.Records.of_chunk({"ids": ids}), numbers, numbers,
-        encoding.tokenizer, 32).features(numbers, 32)
+        encoding).features(numbers, 32)
     with tf.Graph().as_default(), plain_session() as session:
         logits = classifier.forward_of(model.config(), 2)(
             {name: tf.constant(value) for name, value in features.items()}, INFERENCE)
@@ -128,30 +127,16 @@ def test_the_formats_say_the_same_and_so_does_standard_output(trained, files, tm
 def test_an_interrupted_run_goes_on_after_the_last_text_it_has_finished(
         trained, files, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(rewrite.Rewrites, "chunk_size", 4)
-    rewrite_here(trained, **files, output_file=tmp_path / "whole.tsv")
-    original, calls = rewriter.Rewriter.encode, []
-
-    def stop_in_the_third_call(self, texts):
-        calls.append(texts)
-        if len(calls) == 3:
-            raise Interrupted(15)
-        return original(self, texts)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(rewriter.Rewriter, "encode", stop_in_the_third_call)
-        patch.setattr("os._exit", lambda status: (_ for _ in ()).throw(SystemExit(status)))
-        with pytest.raises(SystemExit):
-            rewrite_here(trained, **files, output_file=tmp_path / "parts.tsv")
-    assert "the same command goes on from there" in capsys.readouterr().err
+    flags = {"output_dir": trained, "num_gpus": 0, **files}
+    run_here({**flags, "output_file": tmp_path / "whole.tsv"}, rewrite)
+    flags["output_file"] = tmp_path / "parts.tsv"
+    assert "8 texts are done" in interrupt_after(8, flags, rewrite, monkeypatch)
     assert not (tmp_path / "parts.tsv").exists()
     with open(str(tmp_path / "parts.tsv.part"), "a") as file:
         file.write("half a line")
-    calls.clear()
-    monkeypatch.setattr(rewriter.Rewriter, "encode",
-                        lambda *args: calls.append(args[1]) or original(*args))
-    rewrite_here(trained, **files, output_file=tmp_path / "parts.tsv")
+    capsys.readouterr()
+    run_here(flags, rewrite)
     assert "8 texts are done" in capsys.readouterr().err
-    assert sum(map(len, calls)) == NUM_TEXTS - 8
     assert (tmp_path / "parts.tsv").read_bytes() == (tmp_path / "whole.tsv").read_bytes()
     assert not list(tmp_path.glob("*.part*"))
 

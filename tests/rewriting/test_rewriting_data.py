@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from commands import ends_with_error, run_here
+from commands import ends_with_error
 from engine.cli import command
 from engine.errors import UserError
-from pretraining import create_data as pretraining_data
 from rewriting import create_data, slot_files
 from rewriting.slot_files import SlotExample, read_slots
 from rewriting.texts import Slot, slots
@@ -77,30 +76,39 @@ def test_the_same_seed_gives_the_same_bytes_and_another_one_other_sets(texts_fil
     assert contents("other", 2)["dev"] != first["dev"]
 
 
-def test_a_chain_that_is_run_again_leaves_its_files_as_they_are(
-        texts_file, tiny_model, tmp_path, capsys):
-    def run_chain(**flags):
-        create_here(input_file=texts_file, output_dir=tmp_path / "slots", **flags)
-        run_here(dict(input_file=tmp_path / "slots" / "pairs.tsv", vocab_file=tiny_model.vocab_file,
-                      output_file=tmp_path / "slots" / "pairs.tfrecord", max_seq_length=32,
-                      objective="span", input_format="pairs", dupe_factor=1, num_processes=1),
-                 pretraining_data)
-
+def test_sets_that_are_whole_are_left_as_they_are_and_damaged_ones_written_again(
+        texts_file, tmp_path, capsys):
     def state():
         return {path: path.stat().st_mtime_ns for path in (tmp_path / "slots").iterdir()}
-    run_chain()
-    before = state()
+
+    create_here(input_file=texts_file, output_dir=tmp_path / "slots")
+    before, pairs = state(), (tmp_path / "slots" / "pairs.tsv").read_bytes()
     os.utime(str(texts_file), (1, 1))
-    run_chain()
+    create_here(input_file=texts_file, output_dir=tmp_path / "slots")
     assert state() == before
-    said = capsys.readouterr().err
-    assert "pairs.tsv are whole: nothing is left to do" in said and "is there already" in said
+    assert "pairs.tsv are whole: nothing is left to do" in capsys.readouterr().err
     (tmp_path / "slots" / "dev.jsonl").write_text("{}")
-    run_chain()  # writes the sets again, with the same bytes
-    assert "is there already" in capsys.readouterr().err
-    with ends_with_error(capsys, "pairs.tfrecord is there, made with another inputs: ",
-                         "pairs.tsv has another content"):
-        run_chain(seed=7)
+    create_here(input_file=texts_file, output_dir=tmp_path / "slots")
+    assert state() != before and (tmp_path / "slots" / "pairs.tsv").read_bytes() == pairs
+
+
+def test_files_of_any_format_are_read_by_column_with_their_categories(tmp_path, capsys):
+    (tmp_path / "a.csv").write_text('kind,text\nnews,"so it is, and so\nit was"\n')
+    (tmp_path / "b.jsonl").write_text(
+        '{"text": "\\u4e0d\\u9519\\uff0c\\u4fbf\\u5b9c", "kind": "shops"}\n')
+    for form in slot_files.EXTENSIONS:
+        command.run(create_data.main, create_data.define_flags(), usage="", argv=[
+            "create_data", f"--input_file={tmp_path}/a.csv", f"--input_file={tmp_path}/b.jsonl",
+            f"--output_dir={tmp_path}/out", f"--format={form}", "--category_column=kind",
+            "--dev_fraction=0", "--test_fraction=0"])
+    written = list(read_slots(str(tmp_path / "out" / "train.jsonl")))
+    assert {(slot.phrases[0], slot.category) for slot in written} == {
+        ("so it is", "news"), ("and so", "news"), ("it was", "news"), ("不错", "shops"),
+        ("便宜", "shops")}
+    assert list(read_slots(str(tmp_path / "out" / "train.tsv"))) == [
+        slot for slot in written if "\n" not in slot.before + slot.after]
+    with ends_with_error(capsys, "no column 'sort' for --category_column"):
+        create_here(category_column="sort", input_file=tmp_path / "a.csv", output_dir=tmp_path)
 
 
 def test_a_longer_clause_is_no_slot(tmp_path, capsys):
@@ -125,16 +133,6 @@ def test_negatives_of_bm25_share_words_with_the_text_where_clauses_do(tmp_path):
                 num_negatives=1, dev_fraction=0, test_fraction=0)
     hard = {row["clause"]: row["negatives"] for row in read_sets(tmp_path)["train"]}
     assert hard["a hen house"] == ["the old fox"] and hard["five boats"] == ["the blue sea"]
-
-
-def test_files_of_any_format_are_read_by_column(tmp_path):
-    (tmp_path / "a.csv").write_text('id,text\n1,"so it is, and so\nit was"\n')
-    (tmp_path / "b.jsonl").write_text('{"text": "\\u4e0d\\u9519\\uff0c\\u4fbf\\u5b9c", "id": 2}\n')
-    command.run(create_data.main, create_data.define_flags(), usage="", argv=[
-        "create_data", f"--input_file={tmp_path}/a.csv", f"--input_file={tmp_path}/b.jsonl",
-        f"--output_dir={tmp_path}/out", "--dev_fraction=0", "--test_fraction=0"])
-    assert {row["clause"] for row in read_sets(tmp_path / "out")["train"]} == {
-        "so it is", "and so", "it was", "不错", "便宜"}
 
 
 phrases = st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\t\r\n"),
@@ -200,13 +198,11 @@ def test_a_line_that_is_not_a_slot_is_named(name, content, words, tmp_path):
 
 @pytest.mark.parametrize("flags, content, words", [
     ({"input_file": "none.txt"}, "a b, c d\n", ("none.txt", "No such file")),
-    ({"input_file": None}, "", ("--input_file is required",)),
     ({}, "", ("texts.txt holds no examples",)),
     ({}, "no second clause\nhere either\n", ("texts.txt", "two clauses")),
     ({"dev_fraction": 0.6, "test_fraction": 0.4}, "a b, c d\n", ("--dev_fraction=0.6",)),
     ({"negatives": "hard"}, "a b, c d\n", ("--negatives=hard", "bm25")),
     ({"num_negatives": -1}, "a b, c d\n", ("--num_negatives=-1",)),
-    ({"output_dir": None}, "a b, c d\n", ("--output_dir",)),
 ])
 def test_wrong_input_is_one_line_and_leaves_nothing(flags, content, words, tmp_path, monkeypatch,
                                                     capsys):

@@ -44,7 +44,7 @@ def test_the_slot_is_whole_and_in_place_after_tokenization_and_truncation(
         store.Records.of_chunk({"ids": encoding.tokenizer.encode_batch(phrases)}),
         np.array([slot % len(contexts) for slot, _ in numbers]),
         np.array([phrase % len(phrases) for _, phrase in numbers]),
-        encoding.tokenizer, max_seq_length)
+        encoding)
     longest = int(found.lengths().max())
     features = found.features(np.arange(len(found)), longest)
     for row, (slot, phrase) in enumerate(zip(found.slots, found.phrases)):

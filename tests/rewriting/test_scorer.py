@@ -12,9 +12,9 @@ from conftest import on_tensorflow_2
 from distillation import run as distillation_run
 from exports import run_frozen_graph, run_saved_model
 from pages import Page
-from rewriting import data, evaluation, rewrite, run, slot_files
+from rewriting import data, evaluation, run, slot_files
 from rewriting.slot_files import SlotExample
-from rewriting_files import create_here, made_up_texts, write_slots
+from rewriting_files import write_slots
 from runs import predict
 from runs.capability import Measured
 from runs.report_page import Part
@@ -55,7 +55,6 @@ def trained(flags):
 
 @pytest.fixture
 def scorer(trained):
-    """The output directory."""
     return trained[0]
 
 
@@ -71,9 +70,6 @@ def slots_in(path):
 
 def probabilities_in(scorer):
     return np.loadtxt(str(scorer / "test_results.tsv"), ndmin=2)
-
-
-# --- Export --------------------------------------------------------------------------------
 
 
 def test_an_export_has_the_scores_of_the_checkpoint(scorer, expected, folder, two_layers,
@@ -101,7 +97,39 @@ def test_a_card_says_what_a_scorer_reads_and_how_well_it_ranks(scorer):
     assert "runs.predict" not in card
 
 
-# --- Predictions ---------------------------------------------------------------------------
+def test_the_ranking_is_the_mean_over_all_orders_of_phrases_with_equal_scores():
+    counts, fitting = [4, 1, 12, 3, 5, 2], [1, 1, 1, 0, 1, 1]
+    generator = np.random.RandomState(0)
+    scores = generator.randint(0, 4, sum(counts)).astype(float)
+    reciprocals, before, others, recalled = [], 0, 0, {count: [] for count in (1, 5, 10)}
+    start = 0
+    for count, fits in zip(counts, fitting):
+        mine, start = scores[start:start + count], start + count
+        if not fits or count == 1:
+            continue
+        higher, equal = (mine > mine[0]).sum(), (mine[1:] == mine[0]).sum()
+        ranks = [higher + place for place in range(1, equal + 2)]  # each as likely
+        reciprocals.append(np.mean([1 / rank for rank in ranks]))
+        before += np.mean([count - rank for rank in ranks])
+        others += count - 1
+        for limit in recalled:
+            recalled[limit].append(np.mean([rank <= limit for rank in ranks]))
+    found = evaluation.rank(np.array(counts), np.array(fitting), scores)
+    assert found == pytest.approx({
+        "mean_reciprocal_rank": np.mean(reciprocals), "pair_accuracy": before / others,
+        **{f"recall_at_{limit}": np.mean(values) for limit, values in recalled.items()}})
+
+
+def test_held_out_sets_are_ranked_on_any_number_of_replicas(scorer, flags, folder):
+    results = json.loads((scorer / "eval_results.json").read_text())
+    for suffix, name in (("", "dev"), ("_test", "test")):
+        count = len(slots_in(folder / f"{name}.jsonl"))
+        assert (results["num_slots" + suffix], results["num_pairs" + suffix]) == (count, 3 * count)
+        assert set(evaluation.METRICS) < {key[:len(key) - len(suffix)] for key in results}
+    run_here({**flags, "do_eval": True, "do_test": True, "num_cpu_replicas": 3,
+              "eval_batch_size": 2}, run)
+    again = json.loads((scorer / "eval_results.json").read_text())
+    assert again["eval_loss"] == pytest.approx(results["eval_loss"], rel=1e-5)
 
 
 def test_predictions_are_those_that_the_evaluation_ranks(scorer, expected, folder):
@@ -112,26 +140,34 @@ def test_predictions_are_those_that_the_evaluation_ranks(scorer, expected, folde
     assert results["recall_at_1_test"] > 0.9, "it learns"
 
 
+ODD = ["0\t" + "dog " * 40 + "\ta " + "“" * 160 + ".", "0\tcat\ta cat.", "0\t \ta “.", "cat"]
+
+
 @on_tensorflow_2
-def test_a_line_of_any_file_has_its_prediction_in_its_place(scorer, expected, flags, folder,
-                                                            capsys):
+def test_a_line_of_any_file_has_its_prediction_in_its_place_and_an_odd_one_none(
+        scorer, expected, flags, folder, tmp_path, capsys):
     """The phrases of the test set in another order, without labels, in bert-ad's lines."""
-    lines = [(phrase, slot.before, slot.after)
+    lines = [f"0\t{phrase}\t{slot.before}{slot_files.BERT_AD_MARK * len(phrase)}{slot.after}"
              for slot in slots_in(folder / "test.jsonl") for phrase in slot.phrases]
-    order = list(range(len(lines)))
-    random.Random(0).shuffle(order)
+    order = random.Random(0).sample(range(len(lines)), len(lines))
     shuffled = [lines[number] for number in order]
-    (folder / "lines.tsv").write_text("".join(
-        f"0\t{phrase}\t{before}{slot_files.BERT_AD_MARK * len(phrase)}{after}\n"
-        for phrase, before, after in shuffled), encoding="utf-8")
-    run_here({**flags, "test_file": folder / "lines.tsv", "do_predict": True,
-              "predict_labels": "index", "num_cpu_replicas": 3, "predict_batch_size": 2}, run)
-    said = capsys.readouterr().err
-    assert f"Scoring: {len(lines):,} pairs in" in said and "pairs/s" in said
-    found = probabilities_in(scorer)
+    shuffled[2:2] = ODD
+    (tmp_path / "lines.tsv").write_text("\n".join(shuffled) + "\n", encoding="utf-8")
+    for _ in range(2):  # the second time from the store
+        run_here({**flags, "test_file": tmp_path / "lines.tsv", "do_predict": True,
+                  "predict_labels": "index", "num_cpu_replicas": 3, "predict_batch_size": 2}, run)
+        said = capsys.readouterr().err
+        assert f"Scoring: {len(shuffled):,} pairs in" in said and "pairs/s" in said
+        warning, = [line for line in said.splitlines() if "no score" in line]
+        assert f"4 of {len(shuffled)} phrases" in warning
+        assert "phrase 3: it has no tokens, or more than 14" in warning
+    rows = (scorer / "test_results.tsv").read_text().splitlines()
+    assert rows[2:6] == ["\t"] * 4
+    found = np.loadtxt(rows[:2] + rows[6:])
     np.testing.assert_allclose(found, expected[order], atol=1e-6)
     labels = (scorer / "predict.txt").read_text().splitlines()
-    assert labels == [str(row.argmax()) for row in found]  # as in bert-ad's predict.txt
+    assert labels[2:6] == [""] * 4  # the others as in bert-ad's predict.txt
+    assert labels[:2] + labels[6:] == [str(row.argmax()) for row in found]
 
 
 def test_json_lines_to_score_have_phrases_with_or_without_labels(tmp_path):
@@ -147,9 +183,7 @@ def test_json_lines_to_score_have_phrases_with_or_without_labels(tmp_path):
     ("0\t" + "dog " * 40 + "\ta " + "“" * 160 + ".\n", {},
      ("lines.tsv", "phrase 1", "more than 14")),
     ("0\tcat\ta “““.\n", {"do_test": True}, ("line 1", "3 columns")),
-    ("0\tcat\ta cat.\n", {}, ("line 1", "no slot in clause 0")),
     ("", {}, ("lines.tsv", "no slots")),
-    ("0\tcat\ta “““.\n", {"output_dir": "none"}, ("output_weights",)),
     ("0\tcat\ta “““.\n", {"export_frozen_graph": "float32"}, ("--do_export",))])
 def test_lines_that_cannot_be_scored_are_refused(content, changes, words, flags, scorer, tmp_path,
                                                  monkeypatch, capsys):
@@ -161,34 +195,11 @@ def test_lines_that_cannot_be_scored_are_refused(content, changes, words, flags,
     assert (scorer / "predict.txt").read_text() == before
 
 
-ODD = ["0\t" + "dog " * 40 + "\ta " + "“" * 160 + ".", "0\tcat\ta cat.", "0\t \ta “.", "cat"]
-
-
 @on_tensorflow_2
-def test_an_odd_line_has_an_empty_score_and_the_others_theirs(scorer, expected, flags, folder,
-                                                              tmp_path, capsys):
-    lines = [f"0\t{phrase}\t{slot.before}{slot_files.BERT_AD_MARK * len(phrase)}{slot.after}"
-             for slot in slots_in(folder / "test.jsonl") for phrase in slot.phrases]
-    lines[2:2] = ODD
-    (tmp_path / "lines.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    for _ in range(2):  # the second time from the store
-        run_here({**flags, "test_file": tmp_path / "lines.tsv", "do_predict": True}, run)
-        warnings = [line for line in capsys.readouterr().err.splitlines() if "no score" in line]
-        assert len(warnings) == 1 and f"4 of {len(lines)} phrases" in warnings[0]
-        assert "phrase 3: it has no tokens, or more than 14" in warnings[0]
-    rows = (scorer / "test_results.tsv").read_text().splitlines()
-    assert rows[2:6] == ["\t"] * 4
-    np.testing.assert_allclose(np.loadtxt(rows[:2] + rows[6:]), expected, atol=1e-6)
-    labels = (scorer / "predict.txt").read_text().splitlines()
-    assert len(labels) == len(lines) and labels[2:6] == [""] * 4
-
-
-@on_tensorflow_2
-@pytest.mark.parametrize("which", ["", "export"])
-@pytest.mark.parametrize("name, row", [
-    ("pairs.tsv", "{phrase}\t{before}[MASK]{after}\n"),
-    ("pairs.tsv", "{phrase}\t{before}{marks}{after}\n"),
-    ("pairs.jsonl", '{{"text": "{phrase}", "text_pair": "{before}[MASK] [MASK]{after}"}}\n')])
+@pytest.mark.parametrize("which, name, row", [
+    ("", "pairs.tsv", "{phrase}\t{before}[MASK]{after}\n"),
+    ("export", "pairs.tsv", "{phrase}\t{before}{marks}{after}\n"),
+    ("", "pairs.jsonl", '{{"text": "{phrase}", "text_pair": "{before}[MASK] [MASK]{after}"}}\n')])
 def test_predict_scores_phrases_in_texts_with_a_slot(which, name, row, scorer, expected, folder,
                                                      tmp_path, capsys):
     rows = [row.format(phrase=phrase, before=slot.before, after=slot.after,
@@ -205,9 +216,6 @@ def test_predict_scores_phrases_in_texts_with_a_slot(which, name, row, scorer, e
     np.testing.assert_allclose(scores, expected, atol=1e-6)
     warning, = [line for line in capsys.readouterr().err.splitlines() if "WARNING" in line]
     assert f"2 of {len(rows)} have no prediction; the first: the phrase '" in warning
-
-
-# --- Categories ----------------------------------------------------------------------------
 
 
 def test_the_metrics_of_a_category_are_those_of_its_slots_alone(scorer, folder, two_layers,
@@ -233,25 +241,6 @@ def test_the_metrics_of_a_category_are_those_of_its_slots_alone(scorer, folder, 
         assert (row["num_slots"], row["num_pairs"]) == (len(own), 3 * len(own))
 
 
-def test_create_data_takes_the_categories_of_texts_along(tmp_path, capsys):
-    kinds = ("news", "games")
-    (tmp_path / "texts.csv").write_text("kind,text\n" + "".join(
-        f'{kinds["cat" in text]},"{text}"\n' for text in made_up_texts(60)))
-    flags = {"input_file": tmp_path / "texts.csv", "output_dir": tmp_path}
-    for form in slot_files.EXTENSIONS:
-        create_here(category_column="kind", format=form, **flags)
-    found = slots_in(tmp_path / "train.jsonl")
-    assert slots_in(tmp_path / "train.tsv") == found
-    assert {slot.category for slot in found} == set(kinds)
-    assert all(slot.category == kinds["cat" in slot.before + slot.phrases[0] + slot.after]
-               for slot in found)
-    with ends_with_error(capsys, "no column 'sort' for --category_column"):
-        create_here(category_column="sort", **flags)
-
-
-# --- Report --------------------------------------------------------------------------------
-
-
 def test_the_report_shows_the_ranks_and_the_worst_misses_first(two_layers, scorer, tmp_path):
     too_long = "old " * 40
     path = write_slots(tmp_path / "dev.jsonl", [
@@ -275,9 +264,6 @@ def test_the_report_shows_the_ranks_and_the_worst_misses_first(two_layers, score
     assert ["1", str(round(20 * results["recall_at_1"])), f"{results['recall_at_1']:.4f}"] in rows
 
 
-# --- Distillation --------------------------------------------------------------------------
-
-
 @pytest.fixture
 def distil(scorer, folder):
     """The flags of a distillation of the scorer."""
@@ -291,7 +277,6 @@ def test_a_scorer_teaches_a_smaller_one(distil, expected, flags, tmp_path):
               "output_dir": tmp_path / "stage1"}, distillation_run)
     run_here({**distil, "stage": "prediction", "student": tmp_path / "stage1",
               "num_train_epochs": 60, "output_dir": tmp_path / "student"}, distillation_run)
-    # The student is a scorer for every command.
     run_here({**flags, "output_dir": tmp_path / "student", "do_eval": True, "do_predict": True,
               "bert_config_file": tmp_path / "student" / "bert_config.json",
               "init_checkpoint": None}, run)
@@ -300,12 +285,6 @@ def test_a_scorer_teaches_a_smaller_one(distil, expected, flags, tmp_path):
     assert np.corrcoef(odds)[0, 1] > 0.5
     results = json.loads((tmp_path / "student" / "eval_results.json").read_text())
     assert results["mean_reciprocal_rank"] > results["chance"]["mean_reciprocal_rank"]
-    (tmp_path / "pool.txt").write_text("".join(f"{noun}\n" for noun in NOUNS))
-    (tmp_path / "texts.txt").write_text("the cat sees a tree, a dog finds it.\n")
-    run_here({"output_dir": tmp_path / "student", "pool_file": tmp_path / "pool.txt", "top_k": 1,
-              "input_file": tmp_path / "texts.txt", "output_file": tmp_path / "new.jsonl",
-              "num_gpus": 0}, rewrite)
-    assert json.loads((tmp_path / "new.jsonl").read_text())["rewrites"]
 
 
 @pytest.mark.parametrize("changes, words", [
@@ -316,3 +295,23 @@ def test_what_a_scorer_cannot_be_asked_is_said(changes, words, distil, tmp_path,
     with ends_with_error(capsys, *words):
         run_here({**distil, "stage": "prediction", "student": "1,16,2,32",
                   "output_dir": tmp_path / "out", **changes}, distillation_run)
+
+
+@pytest.mark.parametrize("changes, words", [
+    ({"do_train": False}, ("--do_train", "--do_test")),
+    ({"data_dir": "nowhere"}, ("--data_dir=nowhere",)),
+    ({"max_seq_length": 4}, ("--max_seq_length=4", "5")),
+    ({"dev_file": "alone.jsonl", "do_eval": True}, ("alone.jsonl", "nothing to rank")),
+    ({"train_file": "long.jsonl"}, ("long.jsonl", "--max_seq_length=32")),
+    ({"metric_for_best": "f1", "eval_each_epoch": True, "do_eval": True},
+     ("--metric_for_best=f1", "recall_at_10")),
+    ({"do_train": False, "do_eval": True}, ("output_weights", "--do_train")),
+    ({"do_train": False, "do_test": True, "init_checkpoint": None, "bert_config_file": None},
+     ("--output_dir=", "out has no trained model", "--init_checkpoint")),
+])
+def test_wrong_input_is_one_line(changes, words, flags, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write_slots(tmp_path / "alone.jsonl", [SlotExample("a ", ".", ("cat",), 1)])
+    write_slots(tmp_path / "long.jsonl", [SlotExample("a ", ".", ("cat " * 40,), 1)])
+    with ends_with_error(capsys, *words):
+        run_here({**flags, "output_dir": tmp_path / "out", "do_train": True, **changes}, run)

@@ -19,6 +19,7 @@ from engine.data import parts
 from engine.disk.resumable_file import ResumableFile
 from modeling import BertModel
 from similarity import index, mining, search
+from similarity_files import write_model
 from tokenization import FullTokenizer
 
 import tensorflow.compat.v1 as tf
@@ -30,12 +31,7 @@ PREFIX = "the: "
 
 @pytest.fixture(scope="module")
 def model_dir(two_layers, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model") / "model"
-    shutil.copytree(os.path.dirname(two_layers.vocab_file), str(folder))
-    (folder / "task.json").write_text(json.dumps({
-        "kind": "similarity", "pooling": "mean", "query_prefix": PREFIX, "matryoshka": [],
-        "do_lower_case": True, "max_seq_length": 24}))
-    return folder
+    return write_model(tmp_path_factory.mktemp("model") / "model", two_layers, query_prefix=PREFIX)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from engine.errors import UserError
 from engine.inference import Predictor
 from engine.model import INFERENCE
 from reproducible_model import write_model
-from tagging import data, evaluation, formats, model, run, schemes, scores
+from tagging import data, evaluation, formats, model, run, schemes
 from tagging.formats import Layout
 from tagging.model import Tagger
 from tagging_files import columns, made_up, write_random_tagger
@@ -84,7 +84,7 @@ def test_a_run_learns_is_scored_by_entity_and_keeps_every_line(flags, folder, tm
     run_here({**flags, "do_train": False, "do_eval": False, "init_checkpoint": None,
               "test_file": folder / "dev.txt"}, run)
     lines = (tmp_path / "out" / "predict.txt").read_text().splitlines()
-    total, per_type = scores.score(
+    total, per_type = evaluation.score(
         zip(entities_of(lines, 2), entities_of(lines, 3)), missed={})
     assert results["eval_f1"] == pytest.approx(total.f1, abs=1e-12)
     assert [row["f1"] for row in results["per_type"]] == [one.f1 for one in per_type.values()]
