@@ -259,7 +259,7 @@ def _job(values: flags.FlagValues, model: MaskedLanguageModel) -> Job:
                         "another directory")
     os.makedirs(os.path.dirname(output_file), exist_ok=True)
     job = Job(values, task, data_dir, output_file, None, model)
-    shard = shards.asked(values, inputs=None)
+    shard = shards.from_flags(values, inputs=None)
     if shard:
         shards.check(values, [output_file],
                      lambda part: _facts(job._replace(part=part.part_of(train_file))))
