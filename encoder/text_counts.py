@@ -1,4 +1,4 @@
-"""What tokenizing does to texts: how much of them the vocabulary knows, and how many are cut."""
+"""Counts the tokens of texts that the vocabulary knows, and the texts that are cut."""
 
 import collections
 import unicodedata
