@@ -1,10 +1,16 @@
-"""More training data for a small student: each text again with some of its words replaced.
+"""Augments a task's training set, on every GPU that CUDA_VISIBLE_DEVICES shows.
 
-  python -m augmentation.run --task_name=cola --data_dir=glue/CoLA --output_dir=augmented ...
+  python -m augmentation.run --task_name=cola --data_dir=glue/CoLA --output_dir=augmented \\
+    --vocab_file=$BERT/vocab.txt --bert_config_file=$BERT/bert_config.json \\
+    --init_checkpoint=$BERT/bert_model.ckpt --glove_embs=glove.6B.300d.txt
 
-TinyBERT's algorithm (Jiao et al. 2020); see `variants` and `candidates`. The texts of a pair
-are varied one at a time, the other one kept: up to 2 N + 1 rows for a pair and N + 1 for a
-single text, the original row first. All columns are kept.
+--output_dir becomes a --data_dir for run_classifier.py and distillation.run: the augmented
+training set in the task's own format, and the task's other sets. After an interruption the
+same command resumes where it was.
+
+TinyBERT's algorithm (Jiao et al. 2020). The texts of a pair are varied one at a time, the other
+one kept: up to 2 N + 1 rows for a pair and N + 1 for a single text, the original row first. All
+columns are kept.
 """
 
 import itertools
@@ -24,8 +30,7 @@ from encoder import model_files, model_flags, vocabulary
 from engine import log, settings
 from engine.checkpoints import checkpoints
 from engine.cli import command, device_flags, shards
-from engine.data.chunks import in_chunks
-from engine.data.parts import Part
+from engine.data.parts import Part, in_chunks
 from engine.devices.devices import FLOAT32
 from engine.disk import files
 from engine.disk.provenance import Source
@@ -36,16 +41,6 @@ from engine.progress import Counter
 from runs.rows import read_split
 from tasks import task_flags, user_files
 from tasks.table import Task, find_task
-
-USAGE = """Augments a task's training set, on every GPU that CUDA_VISIBLE_DEVICES shows.
-
-  python -m augmentation.run --task_name=cola --data_dir=glue/CoLA --output_dir=augmented \\
-    --vocab_file=$BERT/vocab.txt --bert_config_file=$BERT/bert_config.json \\
-    --init_checkpoint=$BERT/bert_model.ckpt --glove_embs=glove.6B.300d.txt
-
---output_dir becomes a --data_dir for run_classifier.py and distillation.run: the augmented
-training set in the task's own format, and the task's other sets. After an interruption the
-same command resumes where it was."""
 
 # The paper's number of rounds, and that of its published code for each task.
 _ROUNDS = 20
@@ -243,4 +238,4 @@ def _copy_other_sets(task: Task, data_dir: str, output_dir: str) -> None:
 
 
 if __name__ == "__main__":
-    command.run(main, define_flags(), usage=USAGE)
+    command.run(main, define_flags(), usage=__doc__)

@@ -73,18 +73,14 @@ def variants(text: str, words: Sequence[Word], candidates: Sequence[Sequence[str
     counts = np.array([len(choices) for choices in candidates], np.int64)
     chosen = (generator.random_sample(shape) * counts).astype(np.int64)
     replaced &= counts > 0
-    found = {text: None}  # a dict keeps the order
+    versions = {text: None}  # a dict keeps the order
     for round_replaced, round_chosen in zip(replaced, chosen):
         parts, end = [], 0
         for index in np.flatnonzero(round_replaced):
-            word = words[index]
-            parts += [text[end:word.start],
-                      _in_case_of(word.text, candidates[index][round_chosen[index]])]
+            word, candidate = words[index], candidates[index][round_chosen[index]]
+            if word.text.istitle():
+                candidate = candidate[:1].upper() + candidate[1:]
+            parts += [text[end:word.start], candidate]
             end = word.end
-        found["".join(parts) + text[end:]] = None
-    return list(found)
-
-
-def _in_case_of(word: str, candidate: str) -> str:
-    """The candidate, capitalized if the word is."""
-    return candidate[:1].upper() + candidate[1:] if word.istitle() else candidate
+        versions["".join(parts) + text[end:]] = None
+    return list(versions)

@@ -56,11 +56,9 @@ def load(path: str) -> WordVectors:
                     dimension = int(numbers[0])
                     continue
                 dimension = len(numbers)
-            if not word.isalpha() or word != word.lower() or word in vectors:
-                continue
-            if len(numbers) > dimension:  # the word has spaces in it, as some of GloVe's
-                continue
-            vectors[word] = _vector(numbers, dimension, f"{path}, line {line_number}")
+            has_spaces = len(numbers) > dimension  # as some of GloVe's
+            if word.isalpha() and word == word.lower() and word not in vectors and not has_spaces:
+                vectors[word] = _vector(numbers, dimension, f"{path}, line {line_number}")
     if not vectors:
         raise UserError(f"--glove_embs={path} holds no lower-cased word with a vector")
     return WordVectors(list(vectors), np.stack(list(vectors.values())))

@@ -58,7 +58,8 @@ class Run:
 
     def write_data(self) -> None:
         """Draws the training examples by chance, copies the dev set, and makes the variants."""
-        source, data_dir = f"{self._args.data}/glue/{FOLDERS[self._args.task]}", self.data_dir(False)
+        source = f"{self._args.data}/glue/{FOLDERS[self._args.task]}"
+        data_dir, masked_lm = self.data_dir(False), self._args.masked_lm
         if not os.path.exists(data_dir):
             with files.atomic_folder(data_dir) as draft:
                 lines = read_lines(f"{source}/train.tsv")
@@ -66,7 +67,6 @@ class Run:
                 files.write_text(f"{draft}/train.tsv", "".join(
                     [*lines[:self._header], *rows[:self._args.num_examples]]))
                 shutil.copy(f"{source}/dev.tsv", draft)
-        masked_lm = self._args.masked_lm
         report.run_here(
             "-m", "augmentation.run", f"--task_name={self._args.task}", f"--data_dir={data_dir}",
             f"--output_dir={self.data_dir(True)}", f"--vocab_file={masked_lm}/vocab/vocab.txt",
@@ -138,7 +138,7 @@ def main() -> None:
         f"Distillation on {args.task} to {args.layers} layers: "
         f"{run.num_examples(False):,} examples, {run.num_examples(True):,} with augmentation; "
         "dev set, three seeds (mean ± deviation)",
-        [report.row_of_seeds(name, METRICS[args.task], of_seeds) for name, of_seeds in results.items()])
+        [report.row_of_seeds(name, METRICS[args.task], seeds) for name, seeds in results.items()])
 
 
 if __name__ == "__main__":

@@ -7,22 +7,20 @@ it after or under one kind of trouble:
 
   file    a file that it reads is damaged, its bytes or what it holds by its format
   flag    a flag has another value
-  disk    an operation on the disk fails with ENOSPC or EIO, or the process is killed at it;
-          needs a C compiler
+  disk    an operation on the disk fails with ENOSPC or EIO, or kills the process (by a C compiler)
   signal  it gets SIGKILL, SIGTERM or SIGSTOP after a random time; SIGCONT follows the last
 
 It must end within 60 seconds and 2 GB of resident memory, and, if it is not killed, succeed or
-refuse with status 2 and one line. After damage it leaves no temporary file; where the damaged file
-has checksums or can be made again, its results are those of the undamaged files. After a fault the
-same command must succeed and leave the files of an undisturbed run, alike in every byte unless two
-undisturbed runs already differ in them.
+refuse with status 2 and one line: else the campaign ends with status 1. After damage it leaves no
+temporary file; where the damaged file has checksums or can be made again, its results are those of
+the undamaged files. After a fault the same command must succeed and leave the files of an
+undisturbed run, alike in every byte unless two undisturbed runs already differ in them.
 
 A case that has run has a file in DIR; called again, the command goes on with the others. --only=N
-runs case N again and leaves its files in DIR/case. Ends with status 1 if a case did anything else.
+runs case N again and leaves its files in DIR/case.
 """
 
 import collections
-import ctypes
 import errno
 import functools
 import os
@@ -33,8 +31,9 @@ import sys
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from benchmarks import faulty_disk, report
-from benchmarks.fuzzing import mutations, scenes
-from engine.disk import files
+from benchmarks.fuzzing import mutations, toy_scenes
+from benchmarks.fuzzing.toy_scenes import Ended, Scene
+from engine.disk import files, scratch
 
 FILE, FLAG, DISK, SIGNAL = KINDS = "file", "flag", "disk", "signal"
 SHARES = (60, 6, 20, 14)  # of the kinds
@@ -43,11 +42,11 @@ FLAG_VALUES = ("", "-1", "0", "1e30", "nan", "inf", "w1", "/proc/none", "/dev/nu
                "9" * 25, "\udcff", "a,b", "./.", "--")
 DISK_FAULTS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "kill": 0}
 NEED_NO_ROOM = ("open", "remove")
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP)
 # Statuses. A command that has not yet loaded its handler ends as any program does after SIGTERM.
 KILLED = {"kill": (-signal.SIGKILL,), "SIGKILL": (-signal.SIGKILL,),
           "SIGTERM": (-signal.SIGTERM, 128 + signal.SIGTERM)}
 LEAVE_NOTHING = ("ENOSPC", "SIGTERM", "SIGSTOP")  # EIO keeps files from being removed, too
-SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP)
 OTHER_BEST = "it does not count as the best"  # said of a checkpoint that is damaged
 REFUSED, SAME, SUCCEEDED, WENT_ON = OUTCOMES = (
     "refused", "same results", "other input, succeeded", "went on")
@@ -70,13 +69,13 @@ class Campaign:
     """Runs cases on scenes, which it prepares in WORK_DIR/scenes.
 
     Args:
-        library: that of `faulty_disk`, loaded; None leaves faults of the disk out.
+        library: that of `faulty_disk`, which this process has loaded; None: no faults of the disk.
     """
 
-    def __init__(self, work_dir: str, library: Optional[ctypes.CDLL] = None):
+    def __init__(self, work_dir: str, library: Optional[str] = None):
         self._work_dir, self._library = work_dir, library
         self.scenes = {scene.name: scene
-                       for scene in scenes.prepare(os.path.join(work_dir, "scenes"))}
+                       for scene in toy_scenes.make(os.path.join(work_dir, "scenes"))}
         self._folder = os.path.join(work_dir, "case")  # a name that is in some of the files
 
     def case(self, number: int, seed: Any) -> Dict[str, Any]:
@@ -95,7 +94,7 @@ class Campaign:
             name, what = arguments[index].split("=")[0], repr(value)
             arguments[index] = f"{name}={value}"
         else:
-            path = generator.choice(paths(os.path.join(self._folder, generator.choice(scene.files))))
+            path = generator.choice(paths(f"{self._folder}/{generator.choice(scene.files)}"))
             name, what = os.path.relpath(path, self._folder), mutations.mutate(path, generator)
         return self.run_damaged(scene, kind, name, what, arguments)
 
@@ -110,14 +109,14 @@ class Campaign:
                 sys.exit(f"{scene.name}: {ended.said}")
             left.append(_contents(self._folder))
         places = collections.defaultdict(list)
-        for place, operation in enumerate(operations, 1):
-            path = _OF_PROCESS.sub("*", os.path.relpath(operation.path, self._folder))
-            places[f"{operation.kind} {path}"].append(place)
+        for place, (operation, path, _) in enumerate(operations, 1):
+            path = _OF_PROCESS.sub("*", os.path.relpath(path, self._folder))
+            places[f"{operation} {path}"].append(place)
         alike = {path for path, content in left[0].items()
                  if content == left[1].get(path) and not path.endswith(_OF_MOMENT)}
         return Undisturbed(left[0], alike, ended.seconds, dict(places))
 
-    def run_damaged(self, scene: scenes.Scene, kind: str, name: str, what: str,
+    def run_damaged(self, scene: Scene, kind: str, name: str, what: str,
                     arguments: Sequence[str]) -> Dict[str, Any]:
         """Runs a scene whose files or arguments are damaged, in WORK_DIR/case."""
         ended, outcome = scene.run(self._folder, arguments), SUCCEEDED
@@ -127,10 +126,10 @@ class Campaign:
             expected, contents = self.undisturbed(scene.name).contents, _contents(self._folder)
             outcome = next((f"other {each}" for each in scene.results
                             if contents.get(each) != expected[each]), SAME)
-        return _result(scene, kind, f"{name}: {what}", ended.wrong() or self._left() or outcome, ended)
+        outcome = ended.wrong() or self._left() or outcome
+        return _result(scene, kind, f"{name}: {what}", outcome, ended)
 
-    def _faulty_case(self, scene: scenes.Scene, kind: str, generator: random.Random
-                     ) -> Dict[str, Any]:
+    def _faulty_case(self, scene: Scene, kind: str, generator: random.Random) -> Dict[str, Any]:
         undisturbed = self.undisturbed(scene.name)
         scene.copy_to(self._folder)
         if kind == DISK:
@@ -142,7 +141,7 @@ class Campaign:
         else:
             number, seconds = generator.choice(SIGNALS), generator.random() * undisturbed.seconds
             what, fault = f"after {seconds:.1f} s", number.name
-            ended = scene.run(self._folder, signals=[(seconds, number), (seconds + 1, signal.SIGCONT)])
+            ended = scene.run(self._folder, strike=(seconds, number))
         wrong = "" if ended.status in KILLED.get(fault, ()) else ended.wrong()
         if not wrong:
             again = scene.run(self._folder)
@@ -160,26 +159,23 @@ class Campaign:
         return f"{differing[0]} differs" if differing else ""
 
     def _left(self) -> str:
-        return next((f"left {name}" for name in _contents(self._folder)
-                     if faulty_disk.TEMPORARY.search(name)), "")
+        left = [name for name in _contents(self._folder) if scratch.PREFIX in name]
+        return f"left {left[0]}" if left else ""
 
-    def _run_on_faulty_disk(self, scene: scenes.Scene, place: int, error: int
-                            ) -> Tuple[scenes.Ended, List[faulty_disk.Operation]]:
+    def _run_on_faulty_disk(self, scene: Scene, place: int, error: int
+                            ) -> Tuple[Ended, List[Sequence[str]]]:
         """Has the operation at a place fail, none if it is 0; returns all operations besides."""
         if not self._library:
             return scene.run(self._folder), []
         log = os.path.join(self._work_dir, "operations")
         files.write_text(log, "")
-
-        def arm() -> None:
-            self._library.faults_log(log.encode())
-            self._library.faults_arm(self._folder.encode(), b"", ctypes.c_long(place), error)
-
-        return scene.run(self._folder, before=arm), faulty_disk.read_log(log)
+        ended = scene.run(self._folder, before=f"""library = ctypes.CDLL({self._library!r})
+library.faults_log({log.encode()})
+library.faults_arm({self._folder.encode()}, b"", ctypes.c_long({place}), {error})""")
+        return ended, faulty_disk.read_log(log)
 
 
-def _result(scene: scenes.Scene, kind: str, what: str, outcome: str, ended: scenes.Ended
-            ) -> Dict[str, Any]:
+def _result(scene: Scene, kind: str, what: str, outcome: str, ended: Ended) -> Dict[str, Any]:
     return {"scene": scene.name, "kind": kind, "what": what, "outcome": outcome,
             "seconds": round(ended.seconds, 2), "peak": ended.peak,
             **({} if outcome in OUTCOMES else {"log": ended.said[-8000:]})}
@@ -217,7 +213,7 @@ def main() -> None:
     if library and os.environ.get("LD_PRELOAD") != library:
         os.execve(sys.executable, [sys.executable, "-m", "benchmarks.fuzz", *sys.argv[1:]],
                   {**os.environ, "LD_PRELOAD": library})
-    campaign = Campaign(work_dir, ctypes.CDLL(library) if library else None)
+    campaign = Campaign(work_dir, library)
     if args.only is not None:
         print(campaign.case(args.only, args.seed))
         return

@@ -60,14 +60,14 @@ class Stage(NamedTuple):
 
 def stages(machine: Machine) -> List[Stage]:
     """All stages, the most valuable first."""
-    found: Dict[str, Stage] = {}
+    by_name: Dict[str, Stage] = {}
     for run, cell in _in_order(machine):
         name = cell.name if run == speed.training else f"{run.__name__}-{cell.name}"
         is_long = cell.xla or all(
-            stage.cell.precision != cell.precision for stage in found.values())
+            stage.cell.precision != cell.precision for stage in by_name.values())
         seconds = COMPILING_SECONDS if is_long else SECONDS
-        found.setdefault(name, Stage(name, run, cell, seconds * (5 if machine.toy else 1)))
-    return list(found.values())
+        by_name.setdefault(name, Stage(name, run, cell, seconds * (5 if machine.toy else 1)))
+    return list(by_name.values())
 
 
 def _in_order(machine: Machine) -> Iterator[Tuple[Callable[[Cell, Machine], Dict[str, Any]], Cell]]:
@@ -228,10 +228,9 @@ def find_machine(args) -> Machine:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = report.parser_of(__doc__)
     parser.add_argument("--minutes", type=float, default=9, help="that this call may take")
-    parser.add_argument("--output_dir", default="benchmarks_gpu")
+    parser.add_argument("--output_dir", type=os.path.abspath, default="benchmarks_gpu")
     parser.add_argument("--toy", action="store_true",
                         help="everything at toy size, on virtual CPU devices")
     parser.add_argument("--stages", default="", help="only those whose names begin with this "
@@ -241,7 +240,6 @@ def main() -> None:
                         f"{', '.join(speed.OURS)}")
     parser.add_argument("--stage", help=argparse.SUPPRESS)  # a process of `run_process`
     args = parser.parse_args()
-    args.output_dir = os.path.abspath(args.output_dir)
     if re.search(r"-xla\b", args.stage or ""):
         runtime.prepare_xla()  # before TensorFlow looks for cards
     try:

@@ -43,9 +43,10 @@ def run(what: str, *command: str) -> Row:
 
 def _anonymous_mb(process_id: int) -> float:
     """Of a process and its children; pages that several of them share count once."""
-    folder = f"/proc/{process_id}"
+    process = f"/proc/{process_id}"
     try:
-        with open(f"{folder}/task/{process_id}/children") as children, open(f"{folder}/smaps_rollup") as pages:
+        with open(f"{process}/task/{process_id}/children") as children, \
+                open(f"{process}/smaps_rollup") as pages:
             own = sum(int(line.split()[1]) for line in pages if line.startswith("Pss_Anon")) / 1024
             return own + sum(map(_anonymous_mb, map(int, children.read().split())))
     except OSError:  # it has ended
@@ -110,7 +111,8 @@ def pool(args: argparse.Namespace, folder: str) -> Iterator[Row]:
               f"--model={args.model}", f"--pool_file={folder}/pool.txt")
 
 
-SETS = {"pairs": (pairs, 7_800_000), "pretraining_data": (pretraining_data, 10**9), "pool": (pool, 10**6)}
+SETS = {"pairs": (pairs, 7_800_000), "pretraining_data": (pretraining_data, 10**9),
+        "pool": (pool, 10**6)}
 
 
 def main() -> None:

@@ -74,10 +74,11 @@ def batch_that_fits(kept: int) -> int:
 def peak_bytes() -> int:
     """Resident memory at most, in a process that makes one step."""
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as log:
+        flags = startup.write_task(folder, BASE, LENGTH, count=BATCH)
         process = subprocess.Popen(
-            [sys.executable, "run_classifier.py", *startup.write_task(folder, BASE, LENGTH, count=BATCH),
-             f"--output_dir={folder}/out", f"--train_batch_size={BATCH}", "--num_cpu_replicas=1",
-             "--num_train_epochs=1"], cwd=report.ROOT, stdout=log, stderr=log)
+            [sys.executable, "run_classifier.py", *flags, f"--output_dir={folder}/out",
+             f"--train_batch_size={BATCH}", "--num_cpu_replicas=1", "--num_train_epochs=1"],
+            cwd=report.ROOT, stdout=log, stderr=log)
         _, status, usage = os.wait4(process.pid, 0)
         if status:
             log.seek(0)

@@ -101,7 +101,8 @@ class Run:
                      f"--input_file={self.path('train.txt')}", f"--output_dir={self.path('vocab')}",
                      f"--vocab_size={self.language.vocab_size}")
         with open(vocab_file, encoding="utf-8") as file:
-            files.write_json(self.path("bert_config.json"), {**SHAPE, "vocab_size": len(list(file))})
+            config = {**SHAPE, "vocab_size": len(list(file))}
+        files.write_json(self.path("bert_config.json"), config)
         for name, passes in (("train", 4), ("held_out", 1)):
             output = self.path(f"{name}.tfrecord")
             self.command(f"{output}.json", "-m", "pretraining.create_data", *SIZES,
@@ -131,10 +132,11 @@ class Run:
         measured = results.read(self.path("pretrained"))
         examples = (files.read_json(self.path(f"{name}.tfrecord.json"), "facts")["num_examples"]
                     for name in ("train", "held_out"))
+        documents = (f"{len(part):,}" for part in self.documents())
         constant = most_frequent_share(self.path("held_out.tfrecord"))
         return {
             "text": self.language.name,
-            "documents: training, held-out": ", ".join(f"{len(part):,}" for part in self.documents()),
+            "documents: training, held-out": ", ".join(documents),
             "examples": ", ".join(f"{count:,}" for count in examples),
             f"steps of {BATCH_SIZE}": f"{self._args.num_train_steps:,}",
             "masked_lm_accuracy": f"{measured['masked_lm_accuracy']:.3f}",

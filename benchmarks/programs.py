@@ -27,7 +27,7 @@ from encoder import classifier, model_files
 from encoder.encoding import load_encoding
 from engine.checkpoints import checkpoints
 from engine.data.batches import Source
-from engine.data.odd_rows import OddRows
+from engine.data.text_files import OddRows
 from engine.devices import devices
 from engine.devices.devices import dtype_of
 from engine.disk import files
@@ -123,8 +123,8 @@ def load_pool(model: str, pool_file: str) -> float:
 def second_pass(forward: Any, checkpoint: checkpoints.Checkpoint, source: Callable[[], Source],
                 batch_size: int = BATCH_SIZE, precision: str = "float32") -> float:
     """Texts a second of a model that has predicted them once."""
-    found = devices.find_devices(num_gpus=0, training=False)
-    with Predictor(forward, found._replace(dtype=dtype_of(precision))) as predictor:
+    cpu = devices.find_devices(num_gpus=0, training=False)
+    with Predictor(forward, cpu._replace(dtype=dtype_of(precision))) as predictor:
         predictor.restore(checkpoint)
         predictor.predict(source(), batch_size)
         return rate_of(lambda: len(next(iter(predictor.predict(source(), batch_size).values()))))
@@ -171,9 +171,10 @@ def slots_and_phrases(texts: str, pool_file: str, trained: str):
     phrases = rewriter.load_pool(pool_file, model.encoding, os.path.dirname(pool_file))
     ours = rewriter.Rewriter(model.encoding, phrases, num_candidates=50, top_k=5)
     lines = list(itertools.islice(rewriting_texts.read_texts(texts, "--texts"), NUM_TEXTS))
-    found, tried = ours.candidates(lines)
-    return model, ours, lines, [(found[slot][1].before, phrases.phrases([phrase])[0], found[slot][1].after)
-                                for slot, phrase in zip(tried.slots, tried.phrases)]
+    slots, tried = ours.candidates(lines)
+    around = [slots[slot][1] for slot in tried.slots]
+    return model, ours, lines, [(texts.before, phrases.phrases([phrase])[0], texts.after)
+                                for texts, phrase in zip(around, tried.phrases)]
 
 
 def rewrite(texts: str, pool_file: str, trained: str) -> float:
@@ -182,8 +183,8 @@ def rewrite(texts: str, pool_file: str, trained: str) -> float:
     with Predictor(model.forward(), devices.find_devices(num_gpus=0, training=False)) as predictor:
         predictor.restore(model_files.open_folder(trained, "--trained").checkpoint)
 
-        def work(some: List[str]) -> int:
-            encoded = ours.encode(some)
+        def work(texts: List[str]) -> int:
+            encoded = ours.encode(texts)
             encoded.decode(predictor.predict(encoded.source, BATCH_SIZE))
             return len(pairs)
 

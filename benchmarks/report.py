@@ -93,7 +93,8 @@ def row_of_seeds(name: str, metrics: Sequence[str], results: Sequence[Dict[str, 
 
 def mean_and_deviation(values: Sequence[float]) -> str:
     """'0.512 ± 0.004': mean and sample standard deviation; of one value '0.512'."""
-    return f"{np.mean(values):.3f}" + (f" ± {np.std(values, ddof=1):.3f}" if len(values) > 1 else "")
+    deviation = f" ± {np.std(values, ddof=1):.3f}" if len(values) > 1 else ""
+    return f"{np.mean(values):.3f}{deviation}"
 
 
 def ratios(ours: Sequence[float], peers: Sequence[float]) -> str:
@@ -104,7 +105,8 @@ def ratios(ours: Sequence[float], peers: Sequence[float]) -> str:
 
 def table(rows: Sequence[Dict[str, Any]]) -> str:
     """A table in Markdown; its columns are those of the first row."""
-    lines = [list(rows[0]), ["---"] * len(rows[0]), *([row[name] for name in rows[0]] for row in rows)]
+    names = list(rows[0])
+    lines = [names, ["---"] * len(names), *([row[name] for name in names] for row in rows)]
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
 
@@ -118,9 +120,10 @@ def command() -> str:
 def append(title: str, rows: Sequence[Dict[str, Any]], **versions: str) -> None:
     """Prints a table and appends it, with command, machine, versions and commit, to results.md."""
     versions = {**versions_of(sys.executable, "tensorflow"), **versions}
-    text = "\n".join(["", f"## {title}", "", f"`{command()}` on {datetime.date.today()}, {machine()}; "
-                      + ", ".join(f"{name} {version}" for name, version in versions.items())
-                      + f"; commit {commit()}", "", table(rows), ""])
+    about = (f"`{command()}` on {datetime.date.today()}, {machine()}; "
+             + ", ".join(f"{name} {version}" for name, version in versions.items())
+             + f"; commit {commit()}")
+    text = f"\n## {title}\n\n{about}\n\n{table(rows)}\n"
     print(text)
     with open(RESULTS, "a", encoding="utf-8") as file:
         file.write(text)

@@ -99,8 +99,8 @@ def rows_of(args) -> List[Dict[str, str]]:
     without, with_spans = (run_recipe(args, steps) for steps in (0, args.pretrain_steps))
     baselines = baselines_of(os.path.join(with_spans, "slots", "test.jsonl"),
                              os.path.join(with_spans, "pretrained"))
-    figures = {**baselines, "scorer": scorer_of(without),
-               f"scorer, {args.pretrain_steps} steps of span pretraining before": scorer_of(with_spans)}
+    title = f"scorer, {args.pretrain_steps} steps of span pretraining before"
+    figures = {**baselines, "scorer": scorer_of(without), title: scorer_of(with_spans)}
     return [{"ranked by": name, **{metric: f"{value:.3f}" for metric, value in metrics.items()}}
             for name, metrics in figures.items()]
 

@@ -6,10 +6,10 @@ prints the tables of benchmarks/scaling.md, in minutes. A model, not a measureme
 counted in the real graph (`benchmarks/step_cost.py`); formulas say what crosses the links.
 """
 
-import functools
 from typing import Any, List, NamedTuple, Optional
 
-from benchmarks import report, step_cost, step_graph
+from benchmarks import report, step_cost
+from benchmarks.step_graph import Workload
 
 BATCH, LENGTH = 32, 128  # examples on each card, tokens in each
 MACHINE = 8  # cards
@@ -44,14 +44,13 @@ class Setting(NamedTuple):
     def name(self) -> str:
         transfer = "" if self.gradient_bytes == 4 else " and transfer in float16"
         return f"{self.shape.name}, {self.precision}{transfer}"
-
-
 BASE, LARGE = Shape("BERT-base", 12, 768), Shape("BERT-large", 24, 1024)
 SETTINGS = [Setting(shape, precision, gradient_bytes) for shape in (BASE, LARGE)
             for precision, gradient_bytes in (("float32", 4), ("float16", 4), ("float16", 2))]
 NVLINK, PCIE = Link("NVLink", 120e9, 3.4e-6), Link("PCIe 3.0 ×16", 10e9, 5.7e-6)
 NETWORKS = [Link(name, effective, 14e-6) for name, effective in (
     ("10 Gb/s", 1.1e9), ("25 Gb/s", 1.9e9), ("100 Gb/s", 5e9), ("100 Gb/s RDMA", 12e9))]
+Network = Optional[Link]  # between machines; None where there is one
 
 
 def our_flops(shape: Shape, length: int = LENGTH, outputs: int = 1) -> float:
@@ -73,12 +72,10 @@ def bucket_values(shape: Shape) -> List[int]:
     The word embeddings' gradient is not among them: it crosses as rows.
     """
     d = shape.hidden
-    rest = (512 + 2) * d + 2 * d + d**2 + d + 2 * d + 2
-    return [12 * d**2 + 13 * d] * shape.layers + [rest]
+    return [12 * d**2 + 13 * d] * shape.layers + [(512 + 2) * d + 2 * d + d**2 + d + 2 * d + 2]
 
 
-def all_reduce_seconds(size: float, cards: int, inside: Link, network: Optional[Link] = None
-                       ) -> float:
+def all_reduce_seconds(size: float, cards: int, inside: Link, network: Network = None) -> float:
     """Of `size` bytes on each of N cards, in a ring: each card sends 2 (N - 1) / N times the bytes.
 
     Over M machines the ring passes each machine's network link once, with all bytes; 2 M of its
@@ -91,8 +88,7 @@ def all_reduce_seconds(size: float, cards: int, inside: Link, network: Optional[
     return LAUNCH + hops + 2 * (cards - 1) / cards * size / slowest
 
 
-def rows_seconds(setting: Setting, cards: int, inside: Link, network: Optional[Link] = None
-                 ) -> float:
+def rows_seconds(setting: Setting, cards: int, inside: Link, network: Network = None) -> float:
     """Until each card has the rows of the word embeddings' gradient of all others.
 
     Between machines they are added up, as a dense gradient.
@@ -103,17 +99,14 @@ def rows_seconds(setting: Setting, cards: int, inside: Link, network: Optional[L
     return all_reduce_seconds(setting.shape.vocab_size * row, cards, inside, network)
 
 
-@functools.lru_cache(maxsize=None)
 def alone_seconds(setting: Setting) -> float:
     """A step on one card."""
-    workload = step_graph.Workload(setting.shape.layers, setting.shape.hidden, BATCH, LENGTH,
-                                   precision=setting.precision)
-    costs = step_cost.step_costs(workload, step_graph.operations_of(workload))
-    return CARD.seconds(costs, setting.precision)
+    _, layers, hidden, _ = setting.shape
+    return CARD.seconds(step_cost.step_costs(Workload(
+        layers, hidden, BATCH, LENGTH, precision=setting.precision)), setting.precision)
 
 
-def step_seconds(setting: Setting, cards: int, inside: Link, network: Optional[Link] = None
-                 ) -> float:
+def step_seconds(setting: Setting, cards: int, inside: Link, network: Network = None) -> float:
     """A step on several cards: a bucket crosses while the layers beneath are computed.
 
     The backward pass takes two thirds of the step without its update, as much for each bucket. The
@@ -124,7 +117,7 @@ def step_seconds(setting: Setting, cards: int, inside: Link, network: Optional[L
         return alone
     sizes = bucket_values(setting.shape)
     parameters = sum(sizes) + setting.shape.vocab_size * setting.shape.hidden
-    update = UPDATE_BYTES * parameters / CARD.rates(setting.precision).memory
+    update = UPDATE_BYTES * parameters / (step_cost.MEMORY_SHARE * CARD.memory)
     link_is_free = 0.0
     for number, size in enumerate(sizes, 1):
         ready = (alone - update) * (1 / 3 + 2 / 3 * number / len(sizes))
@@ -138,11 +131,10 @@ def efficiency(setting: Setting, *cards_and_links: Any) -> float:
     return alone_seconds(setting) / step_seconds(setting, *cards_and_links)
 
 
-def results_table(networks: List[Optional[Link]], counts: List[int]) -> str:
+def results_table(networks: List[Network], counts: List[int]) -> str:
     """Step time in ms and efficiency, by card count, over both links inside a machine."""
-    def cell(*at) -> str:
+    def cell(*at: Any) -> str:
         return f"{1e3 * step_seconds(*at):,.0f}, {efficiency(*at):.0%}"
-
     return report.table([{
         "ms, efficiency": ", ".join(part.name for part in (setting, network) if part),
         **{f"{inside.name}: {n}": cell(setting, n, inside, network)
@@ -150,10 +142,6 @@ def results_table(networks: List[Optional[Link]], counts: List[int]) -> str:
         for setting in SETTINGS for network in networks])
 
 
-def main() -> None:
+if __name__ == "__main__":
     report.parser_of(__doc__).parse_args()
     print(results_table([None], [1, 2, 4, 8]), results_table(NETWORKS, [16, 32, 64]), sep="\n\n")
-
-
-if __name__ == "__main__":
-    main()

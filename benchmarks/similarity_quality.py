@@ -81,8 +81,8 @@ def run_ours(args, task: Task, seed: int, folder: str) -> Dict[str, Any]:
     out, path = os.path.join(folder, "out"), f"{args.data}/{task.train}"
     if task.loss == "ranking":
         pairs, path = case_of(task, path)["rows"], f"{args.work_dir}/pairs.jsonl"
-        files.write_text(path, "".join(
-            json.dumps({"anchor": anchor, "positive": positive}) + "\n" for anchor, positive in pairs))
+        files.write_text(path, "".join(json.dumps({"anchor": anchor, "positive": positive}) + "\n"
+                                       for anchor, positive in pairs))
     similarity(f"--train_file={path}", "--do_train", f"--init_checkpoint={args.model}",
                f"--output_dir={out}", "--num_cpu_replicas=2", f"--train_batch_size={task.batch_size // 2}",
                f"--learning_rate={RATE}", "--num_train_epochs=1", f"--seed={seed}",
@@ -97,8 +97,8 @@ def run_theirs(args, task: Task, seed: int, folder: str) -> Dict[str, Any]:
     files.write_json(case, case_of(task, f"{args.data}/{task.train}"))
     answer = report.answer_of(
         args.sentence_transformers_python, "-m", "benchmarks.peers.sentence_training",
-        f"--model_dir={args.huggingface_model}", f"--input_file={case}", f"--output_dir={folder}/hf",
-        f"--seed={seed}", f"--learning_rate={RATE}", f"--batch_size={task.batch_size}",
+        f"--model_dir={args.huggingface_model}", f"--input_file={case}", f"--seed={seed}",
+        f"--output_dir={folder}/hf", f"--learning_rate={RATE}", f"--batch_size={task.batch_size}",
         f"--max_seq_length={LENGTH}")
     convert_from_huggingface(f"{folder}/hf", f"{folder}/tf")
     return {**answer, **measures(args, task, f"{folder}/tf", folder)}
@@ -112,10 +112,12 @@ KINDS = {"untrained": untrained, "here, 2 replicas": run_ours, "sentence-transfo
 
 
 def rows_of(name: str, kind: str, trainings: List[Dict[str, Any]]) -> Iterator[Dict[str, str]]:
-    for metric in (name for name in trainings[0] if name != "rate"):
-        yield {"set": name, "training": kind, "measure": metric,
-               "value": report.mean_and_deviation([each[metric] for each in trainings]),
-               "examples/s": ", ".join(f"{each['rate']:.1f}" for each in trainings if "rate" in each)}
+    rates = ", ".join(f"{each['rate']:.1f}" for each in trainings if "rate" in each)
+    for metric in trainings[0] if trainings else ():
+        if metric != "rate":
+            values = [each[metric] for each in trainings]
+            yield {"set": name, "training": kind, "measure": metric,
+                   "value": report.mean_and_deviation(values), "examples/s": rates}
 
 
 def main() -> None:
@@ -139,7 +141,7 @@ def main() -> None:
         shutil.rmtree(folder, ignore_errors=True)
     report.append(
         f"Vectors trained for similarity, MiniLM, one epoch at {RATE:g}",
-        [row for (name, kind), ended in trainings.items() if ended for row in rows_of(name, kind, ended)],
+        [row for (name, kind), ended in trainings.items() for row in rows_of(name, kind, ended)],
         **report.versions_of(args.sentence_transformers_python, "sentence_transformers", "torch"))
 
 

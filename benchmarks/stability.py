@@ -164,8 +164,8 @@ def tries_of(args: argparse.Namespace, cell: Cell) -> List[Dict[str, Any]]:
     for path in sorted(glob.glob(f"{args.work_dir}/{cell.name}/{tries.FOLDER}/*/eval_results.json")):
         folder = os.path.dirname(path)
         measured = results.read(folder)
-        ended.append({"try": os.path.basename(folder), "metric": measured.get(SETS[cell.data].metric),
-                      "r2": measured.get("r2"), "failed": run_record.load(folder).warning is not None})
+        ended.append({"metric": measured.get(SETS[cell.data].metric), "r2": measured.get("r2"),
+                      "failed": run_record.load(folder).warning is not None})
     return ended
 
 

@@ -44,15 +44,16 @@ def write_task(folder: str, config: Dict[str, Any], length: int, count: int) -> 
 
     Returns the flags with which `run_classifier.py` trains on it.
     """
-    words, generator = [f"w{number}" for number in range(config["vocab_size"] - 5)], random.Random(1)
-    texts = (" ".join(generator.choices(words, k=length - 2)) for _ in range(count))
-    for name, lines in (("vocab.txt", ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]),
-                        ("bert_config.json", [json.dumps(config)]),
-                        ("train.tsv", [f"x\t{row % 2}\t\t{text}" for row, text in enumerate(texts)])):
-        files.write_text(os.path.join(folder, name), "".join(f"{line}\n" for line in lines))
-    return ["--task_name=cola", "--do_train", f"--data_dir={folder}", f"--vocab_file={folder}/vocab.txt",
-            f"--bert_config_file={folder}/bert_config.json", f"--store_dir={folder}/store",
-            f"--max_seq_length={length}"]
+    words = [f"w{number}" for number in range(config["vocab_size"] - 5)]
+    vocabulary, generator = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words], random.Random(1)
+    examples = (f"x\t{row % 2}\t\t{' '.join(generator.choices(words, k=length - 2))}\n"
+                for row in range(count))
+    files.write_text(f"{folder}/vocab.txt", "".join(f"{word}\n" for word in vocabulary))
+    files.write_text(f"{folder}/train.tsv", "".join(examples))
+    files.write_json(f"{folder}/bert_config.json", config)
+    return ["--task_name=cola", "--do_train", f"--data_dir={folder}",
+            f"--vocab_file={folder}/vocab.txt", f"--bert_config_file={folder}/bert_config.json",
+            f"--store_dir={folder}/store", f"--max_seq_length={length}"]
 
 
 def main() -> None:

@@ -11,11 +11,10 @@ arguments and writes its results: the least that it can move. Caches are left ou
 these, not a measurement: each kernel takes as long as its slowest part.
 """
 
-import argparse
 import collections
 import functools
 import re
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Sequence, Tuple
 
 from benchmarks import report, step_graph
 from benchmarks.step_graph import FINE_TUNING, PREDICTION, PRETRAINING, Workload
@@ -52,34 +51,21 @@ class Cost(NamedTuple):
         return self.kind in PRODUCTS
 
 
-class Rates(NamedTuple):
-    """What a card sustains."""
-    flops: float  # operations/s of matrix products
-    memory: float  # bytes/s
-
-    def seconds(self, flops: float, moved: float) -> float:
-        """Of a kernel: as long as its slowest part."""
-        return max(flops / self.flops, moved / self.memory)
-
-
 class Card(NamedTuple):
     """A card as it is sold."""
     name: str
     flops: Dict[str, float]  # peak of matrix products, operations/s, by precision
     memory: float  # bandwidth, bytes/s
 
-    def rates(self, precision: str) -> Rates:
-        """What steps are assumed to reach of it."""
-        return Rates(PRODUCT_SHARE[precision] * self.flops[precision], MEMORY_SHARE * self.memory)
-
     def seconds(self, costs: Iterable[Cost], precision: str) -> float:
-        """A step, one kernel after another."""
-        rates = self.rates(precision)
-        return sum(max(LAUNCH_SECONDS, rates.seconds(cost.flops, cost.bytes)) for cost in costs)
+        """A step, one kernel after another, each as long as its slowest part."""
+        flops = PRODUCT_SHARE[precision] * self.flops[precision]
+        memory = MEMORY_SHARE * self.memory
+        return sum(max(LAUNCH_SECONDS, cost.flops / flops, cost.bytes / memory) for cost in costs)
 
 
 LAUNCH_SECONDS = 5e-6
-# Calibrated on one published cell: with them Google's graph pretrains BERT-base at 112 examples/s on
+# What steps are assumed to reach of a card. Calibrated on one published cell: with them Google's graph pretrains BERT-base at 112 examples/s on
 # a V100 in float32, where OneFlow's DLPerf report has 113. The share of the tensor cores is assumed:
 # no published cell in 16 bits was counted.
 MEMORY_SHARE = 0.9
@@ -121,7 +107,8 @@ def _costs(operations: Iterable[tf.Operation], library: Dict[str, Any], function
         definition = library[op.get_attr("f").name]
         body, outputs = _body(definition, [known.get(x.name, (x.shape, None)) for x in op.inputs],
                               op.graph)
-        known.update((x.name, (result.shape, _small_value(result)))
+        known.update((x.name, (result.shape, smart_cond.smart_constant_value(result)
+                               if result.dtype == tf.int32 else None))
                      for x, result in zip(op.outputs, outputs))
         name = _function_name(definition.signature.name)
         used = step_graph.needed_for(outputs)
@@ -156,10 +143,6 @@ def _body(definition: Any, inputs: Sequence[Tuple[tf.TensorShape, Any]], caller:
         tf.import_graph_def(graph_def, name="")
     return graph, [graph.get_tensor_by_name(names[copy.ret[argument.name]])
                    for argument in copy.signature.output_arg]
-
-
-def _small_value(tensor: tf.Tensor) -> Optional[Any]:
-    return smart_cond.smart_constant_value(tensor) if tensor.dtype == tf.int32 else None
 
 
 def _function_name(name: str) -> str:
@@ -258,10 +241,11 @@ PART = Workload(12, 768, 32, 128, precision="float16")  # the step whose parts a
 FROZEN_LAYERS = (0, 6, 9, 12)
 
 
-def step_costs(workload: Workload, operations: Iterable[tf.Operation]) -> List[Cost]:
+@functools.lru_cache(maxsize=None)
+def step_costs(workload: Workload) -> List[Cost]:
     """The costs of the step's operations on the first card."""
-    return [cost for op, costs in costs_of(operations).items() for cost in costs
-            if workload.cards == 1 or "GPU:0" in op.device.upper()]
+    return [cost for op, costs in costs_of(step_graph.operations_of(workload)).items()
+            for cost in costs if workload.cards == 1 or "GPU:0" in op.device.upper()]
 
 
 def figures(workload: Workload, costs: Sequence[Cost]) -> Dict[str, str]:
@@ -308,18 +292,14 @@ def itemized(costs: Sequence[Cost], key: Callable[[Cost], str]) -> List[Dict[str
 
 def append_tables() -> None:
     """Counts the steps of the pages' tables, and appends these to results.md."""
-    @functools.lru_cache(maxsize=None)
-    def costs_of_step(workload: Workload) -> List[Cost]:
-        return step_costs(workload, step_graph.operations_of(workload))
-
     rows = []
     for model, changes, published in ROWS:
         workload = Workload(*SIZES[model], **changes)
-        rows.append({"step": describe(model, workload), **figures(workload, costs_of_step(workload)),
+        rows.append({"step": describe(model, workload), **figures(workload, step_costs(workload)),
                      "published, examples/s": published})
     report.append(STEPS, rows)
-    report.append(PARTS, itemized(costs_of_step(PART), lambda cost: cost.function))
-    frozen = {count: costs_of_step(PART._replace(precision="float32", freeze_layers=count))
+    report.append(PARTS, itemized(step_costs(PART), lambda cost: cost.function))
+    frozen = {count: step_costs(PART._replace(precision="float32", freeze_layers=count))
               for count in FROZEN_LAYERS}
     seconds = {count: CARDS["V100"].seconds(costs, "float32") for count, costs in frozen.items()}
     kept = ("operations", "TFLOP", "GB")
@@ -330,7 +310,7 @@ def append_tables() -> None:
         for count, costs in frozen.items()])
 
 
-def _parse() -> argparse.Namespace:
+def main() -> None:
     parser = report.parser_of(__doc__)
     parser.add_argument("--model", choices=sorted(SIZES), default="base")
     parser.add_argument("--task", choices=(FINE_TUNING, PRETRAINING, PREDICTION),
@@ -344,17 +324,12 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--xla", action="store_true")
     parser.add_argument("--freeze_layers", type=int, default=0)
     parser.add_argument("--micro_batches", type=int, choices=(1, 2), default=1)
-    return parser.parse_args()
-
-
-def main() -> None:
-    """Prints what the arguments ask for."""
-    args = _parse()
+    args = parser.parse_args()
     if args.precision:
         workload = Workload(*SIZES[args.model], args.batch_size, args.length, args.task,
                             args.precision, args.transfer, args.xla, args.cards,
                             args.freeze_layers, args.micro_batches)
-        costs = step_costs(workload, step_graph.operations_of(workload))
+        costs = step_costs(workload)
         print(report.table([{"": describe(args.model, workload), **figures(workload, costs)}]))
         for key in ("function", "kind"):
             print("\n" + report.table(itemized(costs, lambda cost: getattr(cost, key))))

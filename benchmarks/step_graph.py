@@ -1,6 +1,6 @@
 """The graph of a training or prediction step, for cards that need not be there, with all sizes known."""
 
-from typing import Callable, Dict, Iterable, List, NamedTuple, Set
+from typing import Dict, Iterable, List, NamedTuple, Set
 
 import modeling
 import optimization
@@ -55,22 +55,22 @@ def operations_of(workload: Workload) -> List[tf.Operation]:
 
 def needed(operations: Iterable[tf.Operation]) -> Set[tf.Operation]:
     """All that runs for these to run."""
-    return _reached(operations, lambda op: [*(tensor.op for tensor in op.inputs), *op.control_inputs])
+    return _before(operations, with_control=True)
 
 
 def needed_for(tensors: Iterable[tf.Tensor]) -> Set[tf.Operation]:
     """The operations from which the tensors are computed."""
-    return _reached([tensor.op for tensor in tensors], lambda op: [tensor.op for tensor in op.inputs])
+    return _before([tensor.op for tensor in tensors], with_control=False)
 
 
-def _reached(operations: Iterable[tf.Operation], before: Callable[[tf.Operation], List[tf.Operation]]
-             ) -> Set[tf.Operation]:
+def _before(operations: Iterable[tf.Operation], with_control: bool) -> Set[tf.Operation]:
     seen, waiting = set(), list(operations)
     while waiting:
         op = waiting.pop()
         if op not in seen:
             seen.add(op)
-            waiting += before(op)
+            waiting += [tensor.op for tensor in op.inputs]
+            waiting += op.control_inputs if with_control else ()
     return seen
 
 

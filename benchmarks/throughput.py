@@ -172,7 +172,7 @@ def write_model(name: str, model: str, data: str, folder: str) -> str:
     Returns the flag that starts from its weights, "" for Chinese: it has only the shape.
     """
     shutil.copytree(model, folder)
-    path, start = os.path.join(folder, "bert_config.json"), f"--init_checkpoint={folder}/bert_model.ckpt"
+    path, start = f"{folder}/bert_config.json", f"--init_checkpoint={folder}/bert_model.ckpt"
     config = {**files.read_json(path, "--model"), "hidden_act": "gelu"}
     if name == "chnsenticorp":
         config["vocab_size"], start = 21128, ""

@@ -1,6 +1,6 @@
 """The student's models and their losses against the teacher, for the engine."""
 
-from typing import Dict, Sequence
+from typing import Dict, Optional, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -19,6 +19,7 @@ _OUTPUT_LOSSES = {
     label_types.MultiLabel: losses.soft_sigmoid_cross_entropy,
     label_types.Regression:
         lambda student, teacher, temperature: losses.output_error(student, teacher),
+    type(None): lambda student, teacher, temperature: losses.cosine_distance(student, teacher),
 }
 
 
@@ -75,37 +76,26 @@ def _projection(inputs: int, outputs: int):
     return project
 
 
-def similarity(encode: Forward) -> Forward:
-    """The student's vectors with a loss against the teacher's.
+def prediction(student: Forward, kind: Optional[label_types.Kind] = None, *,
+               temperature: float = 1.0, label_weight: float = 0.0,
+               loss_unit: float = 1.0) -> Forward:
+    """The student with a loss against the teacher's outputs.
 
-    The features are the encoder's and "teacher_vectors", [b, hidden size].
-
-    Args:
-        encode: the model of the student, whose prediction is "vectors".
-    """
-    def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
-        outputs = encode(features, mode)
-        loss = losses.cosine_distance(outputs.predictions["vectors"], features["teacher_vectors"])
-        return outputs._replace(loss=loss)
-    return forward
-
-
-def prediction(classify: Forward, kind: label_types.Kind, *, temperature: float,
-               label_weight: float, loss_unit: float = 1.0) -> Forward:
-    """The student's classifier with a loss against the teacher's logits.
-
-    The features are the classifier's and "teacher_logits", [b, outputs].
+    The features are the student's and "teacher_logits", [b, outputs], or "teacher_vectors", [b, D].
 
     Args:
-        classify: the classifier and its loss against the labels.
+        student: its model, with its loss against the labels.
+        kind: of the labels; None of a student that gives vectors.
         label_weight: weight of the loss against the labels; the other loss has 1 - label_weight.
         loss_unit: of the losses of logits; a regression's labels are standardized.
     """
+    name = "logits" if kind else "vectors"
+
     def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
-        outputs = classify(features, mode)
+        outputs = student(features, mode)
         loss = _OUTPUT_LOSSES[type(kind)](
-            outputs.predictions["logits"], features["teacher_logits"], temperature) / loss_unit
+            outputs.predictions[name], features[f"teacher_{name}"], temperature) / loss_unit
         if label_weight:
             loss = (1.0 - label_weight) * loss + label_weight * outputs.loss
-        return Outputs(loss=loss, predictions=outputs.predictions)
+        return outputs._replace(loss=loss)
     return forward

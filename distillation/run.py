@@ -1,8 +1,21 @@
-"""Distils a big BERT into a small one, on every visible GPU.
+"""Distils a fine-tuned big BERT into a small one, on every GPU that CUDA_VISIBLE_DEVICES
+shows.
 
-TinyBERT (Jiao et al., https://arxiv.org/abs/1909.10351) has two stages for a task: the student
-learns the teacher's attention, states and embeddings, then its logits. Before them, it may learn
-from a pretrained teacher on any text (general distillation).
+  python -m distillation.run --stage=intermediate --task_name=sst-2 --data_dir=glue/SST-2 \\
+    --teacher=teacher --student=4,312,12,1200 --do_train --output_dir=stage1
+  python -m distillation.run --stage=prediction --task_name=sst-2 --data_dir=glue/SST-2 \\
+    --teacher=teacher --student=stage1 --do_train --do_eval --eval_each_epoch --output_dir=student
+
+The last directory is like an output directory of run_classifier.py, which can evaluate, predict
+and export the student; runs.predict takes it, too. --train_file= takes an augmented training
+file. If the teacher is a scorer of rewriting.run, --data_dir holds its training set, and there is
+no --task_name. If it is a model of similarity.run, --train_file has texts, in any of its layouts;
+the student learns the vectors of all of them.
+
+General distillation from a pretrained model, on pretraining examples, can come first:
+
+  python -m distillation.run --stage=general --input_file='books.tfrecord*' --teacher=$BERT \\
+    --student=4,312,12,1200 --do_train --output_dir=general
 """
 
 from typing import Iterable, Tuple
@@ -27,25 +40,6 @@ from tasks import model_folder, task_flags, user_files
 from tasks.capability import Classifier
 from tasks.model_folder import Classification
 from tasks.table import TASKS
-
-USAGE = """Distils a fine-tuned big BERT into a small one, on every GPU that CUDA_VISIBLE_DEVICES
-shows.
-
-  python -m distillation.run --stage=intermediate --task_name=sst-2 --data_dir=glue/SST-2 \\
-    --teacher=teacher --student=4,312,12,1200 --do_train --output_dir=stage1
-  python -m distillation.run --stage=prediction --task_name=sst-2 --data_dir=glue/SST-2 \\
-    --teacher=teacher --student=stage1 --do_train --do_eval --eval_each_epoch --output_dir=student
-
-The last directory is like an output directory of run_classifier.py, which can evaluate, predict
-and export the student; runs.predict takes it, too. --train_file= takes an augmented training
-file. If the teacher is a scorer of rewriting.run, --data_dir holds its training set, and there is
-no --task_name. If it is a model of similarity.run, --train_file has texts, in any of its layouts;
-the student learns the vectors of all of them.
-
-General distillation from a pretrained model, on pretraining examples, can come first:
-
-  python -m distillation.run --stage=general --input_file='books.tfrecord*' --teacher=$BERT \\
-    --student=4,312,12,1200 --do_train --output_dir=general"""
 
 # Epochs of the intermediate stage, where they are not 20 (section 4.2 of the paper).
 _EPOCHS = {"cola": 50, "mnli": 10, "qnli": 10, "qqp": 10, "xnli": 10}
@@ -238,4 +232,4 @@ def _encoding(values: flags.FlagValues, teacher: Teacher, student: Student,
 
 
 if __name__ == "__main__":
-    command.run(main, define_flags(), usage=USAGE)
+    command.run(main, define_flags(), usage=__doc__)

@@ -2,7 +2,7 @@
 
 import os
 import re
-from typing import List, NamedTuple, Optional, Sequence
+from typing import List, NamedTuple, Optional
 
 import modeling
 from distillation.teacher import Teacher
@@ -27,7 +27,11 @@ def find(value: str, teacher: Teacher) -> Student:
         raise UserError(f"--student={value} is neither the folder of a model nor a shape: layers,"
                         "hidden,heads,intermediate, such as 4,312,12,1200")
     model = model_files.open_folder(value, "--student")
-    _check_vocabulary(model.file(vocabulary.FILE), teacher)
+    path, encoding = model.file(vocabulary.FILE), teacher.encoding
+    if vocabulary.content_hash(path, "--student: its vocabulary") != encoding.vocab_hash:
+        raise UserError(f"{path} is another vocabulary than the teacher's ({encoding.vocab_file}): "
+                        "the ids of one mean nothing to the other; take a student with the "
+                        "teacher's vocabulary, or a shape")
     config = model.config()
     model_files.check_encoder(model.checkpoint, config, model.flag)
     return Student(config, model.checkpoint)
@@ -44,13 +48,6 @@ def _config_of_shape(value: str, teacher: modeling.BertConfig) -> modeling.BertC
     except ValueError as error:
         raise UserError(f"--student={value}: {error}") from error
     return config
-
-
-def _check_vocabulary(path: str, teacher: Teacher) -> None:
-    if vocabulary.content_hash(path, "--student: its vocabulary") != teacher.encoding.vocab_hash:
-        raise UserError(f"{path} is another vocabulary than the teacher's "
-                        f"({teacher.encoding.vocab_file}): the ids of one mean nothing to the "
-                        "other; take a student with the teacher's vocabulary, or a shape")
 
 
 def learned_layers(student: modeling.BertConfig, teacher: modeling.BertConfig) -> List[int]:
@@ -81,12 +78,9 @@ def initial_values(student: modeling.BertConfig, teacher: Teacher, *,
         return None
     table = variables.correspondence(student.to_dict(), outputs)
     parts = [variables.ENCODER, variables.POOLER] + [variables.CLASSIFIER] * bool(outputs)
-    names = {row.tensorflow: _in_teacher(row.tensorflow, layers)
-             for part in parts for row in table[part]
-             if teacher.checkpoint.shapes.get(_in_teacher(row.tensorflow, layers)) == list(row.shape)}
-    return teacher.checkpoint.renamed(names)
-
-
-def _in_teacher(name: str, layers: Sequence[int]) -> str:
-    return re.sub(r"/layer_(\d+)/", lambda match: f"/layer_{layers[int(match.group(1))] - 1}/",
-                  name)
+    shapes = {row.tensorflow: list(row.shape) for part in parts for row in table[part]}
+    names = {name: re.sub(r"/layer_(\d+)/", lambda match: (
+        f"/layer_{layers[int(match.group(1))] - 1}/"), name) for name in shapes}
+    return teacher.checkpoint.renamed({
+        name: taught for name, taught in names.items()
+        if teacher.checkpoint.shapes.get(taught) == shapes[name]})

@@ -73,33 +73,30 @@ def with_outputs(teacher: Teacher, source: Source, inputs: Source, content: str,
         used: the numbers of those that the training sees, ascending; the others get no outputs.
     """
     name = teacher.outputs
+
+    def chunks() -> Iterator[store.Chunk]:
+        needed = inputs._replace(
+            lengths=inputs.lengths[used],
+            fetch=lambda indices, length: inputs.fetch(used[indices], length))
+        with Predictor(teacher.model.forward(), devices) as predictor, Counter(
+                f"Computing the teacher's {name}", unit="examples", total=len(used)) as counter:
+            predictor.restore(teacher.checkpoint)
+            for start in range(0, len(used), _CHUNK_EXAMPLES):
+                rows = predictor.predict(needed.part(start, start + _CHUNK_EXAMPLES),
+                                         per_replica_batch_size, counter.advance)[name]
+                yield {name: (rows.ravel(), np.full(len(rows), rows.shape[1]))}
+
     outputs = store.open_or_build(
         store_dir, "teacher-outputs",
         {"texts": content, "teacher": teacher.digest, "config": teacher.config.to_dict(),
          **(teacher.model.describe() if name == "vectors" else {}),
          **({} if devices.dtype == tf.float32 else {"type": devices.dtype.name}),
          **({} if len(used) == len(inputs.lengths) else {"used": files.hash_of(used.tobytes())})},
-        {name: store.Column("float32", ragged=True)},
-        lambda: _outputs(teacher, inputs._replace(
-            lengths=inputs.lengths[used],
-            fetch=lambda indices, length: inputs.fetch(used[indices], length)),
-            devices, per_replica_batch_size))
+        {name: store.Column("float32", ragged=True)}, chunks)
 
     def fetch(indices: np.ndarray, length: int) -> Dict[str, np.ndarray]:
-        found, _ = outputs.values(name, np.searchsorted(used, indices))
+        values, _ = outputs.values(name, np.searchsorted(used, indices))
         return {**source.fetch(indices, length),
-                f"teacher_{name}": found.reshape(len(indices), -1)}
+                f"teacher_{name}": values.reshape(len(indices), -1)}
 
     return source._replace(fetch=fetch)
-
-
-def _outputs(teacher: Teacher, inputs: Source, devices: Devices,
-             per_replica_batch_size: Optional[int]) -> Iterator[store.Chunk]:
-    name, total = teacher.outputs, len(inputs.lengths)
-    with Predictor(teacher.model.forward(), devices) as predictor, \
-            Counter(f"Computing the teacher's {name}", unit="examples", total=total) as counter:
-        predictor.restore(teacher.checkpoint)
-        for start in range(0, total, _CHUNK_EXAMPLES):
-            found = predictor.predict(inputs.part(start, start + _CHUNK_EXAMPLES),
-                                      per_replica_batch_size, counter.advance)[name]
-            yield {name: (found.ravel(), np.full(len(found), found.shape[1]))}

@@ -63,7 +63,7 @@ class Distillation(NamedTuple):
             source = inputs = examples.source()._replace(
                 dynamic_padding=job.settings.training.dynamic_padding)
             training = Training(len(examples), examples.content_hash,
-                                model.similarity(job.model.forward()), lambda: source)
+                                model.prediction(job.model.forward()), lambda: source)
         else:
             source, inputs = (examples.source(with_labels=labels) for labels in (True, False))
             training = training_of(job, examples)

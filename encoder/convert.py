@@ -15,6 +15,7 @@ known. No pickle is ever loaded. float32 weights are copied bit by bit.
 --to_onnx writes what an export computes as one file for other programs, such as onnxruntime.
 """
 
+import json
 import os
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -172,7 +173,7 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
     config = _config_from_tensorflow(bert_config, config_path)
     description = model.description() or {}
     labels = (label_types.of_description(description, f"--from_tensorflow={source}")
-              if task_json.is_classifiers(description) else None)
+              if task_json.is_classifier(description) else None)
     matched = variables.match(weights.shapes, bert_config, "tensorflow", weights.path,
                               labels and labels.num_outputs)
     vocab_file = vocab_file or model.file(vocabulary.FILE)
@@ -339,7 +340,16 @@ def _write_onnx(values: flags.FlagValues) -> None:
     # TensorFlow's own reader checks too little.
     checkpoints.open_checkpoint(source, "--from_tensorflow")
     files.check_output(values.to_onnx, "--to_onnx", [])
-    onnx_file.write(values.to_onnx, source)
+    onnx_file.write(values.to_onnx, source, _metadata(model_files.folder_of(source)))
+
+
+def _metadata(folder: str) -> Dict[str, str]:
+    """The description of the model in a folder, with its casing and labels, each entry as JSON."""
+    facts = task_json.read(folder) or {"do_lower_case": vocabulary.recorded_casing(folder)}
+    labels = os.path.join(folder, task_json.LABELS)
+    if os.path.exists(labels):
+        facts["labels"] = files.read_json(labels, "the labels")
+    return {name: json.dumps(value, ensure_ascii=False) for name, value in facts.items()}
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from encoder.long_texts import LongTexts
 from encoder.text_counts import FACT, TextCounts, describe
 from engine import log
 from engine.data import store
-from engine.data.chunks import in_chunks
+from engine.data.parts import in_chunks
 from engine.errors import UserError
 from engine.progress import Counter
 from tokenization import BatchTokenizer

@@ -220,17 +220,19 @@ class Regression(Kind):
 
 
 def of_description(description: Mapping[str, Any], where: str) -> Kind:
-    """The labels of a classifier; raises a UserError if the description is damaged, or another model's.
+    """The labels of a classifier; raises a UserError if the description is damaged or of another model.
 
     Args:
         description: the content of task.json.
         where: the model that it describes, for the message.
     """
     kind = description["kind"]
-    if not task_json.is_classifiers(description):
-        raise UserError(f"{where} is no classifier of texts: its {task_json.FILE} names the kind {kind!r}")
+    if not task_json.is_classifier(description):
+        raise UserError(f"{where} is no classifier of texts: its {task_json.FILE} names the kind "
+                        f"{kind!r}")
     labels, separator = description["labels"], description["label_separator"]
-    if not all(isinstance(label, str) for label in labels) or (kind != Regression.name) != bool(labels):
+    if not all(isinstance(label, str) for label in labels) or (
+            kind != Regression.name) != bool(labels):
         raise UserError(f"{where}: {task_json.FILE} is damaged: its labels are {str(labels)[:40]}")
     check_labels(labels, f"{where}: {task_json.FILE}")
     if kind == MultiLabel.name and not separator:
@@ -278,18 +280,18 @@ def from_huggingface(config: Mapping[str, Any], path: str, num_outputs: int) -> 
     if problem not in list(kinds):
         raise UserError(f"{path}: problem_type is {problem!r}; can be converted: "
                         f"{', '.join(_PROBLEMS.values())}")
-    kind = kinds[problem]
+    own = config.get(_KIND)
+    kind = own if own in task_json.OWN_CLASSIFIERS else kinds[problem]
     if kind == Regression.name and len(names) != 1:
         raise UserError(f"{path}: a regression to {len(names)} numbers; here it is to one")
     labels = [str(names[str(index)]) for index in range(len(names))]
-    return _of_names(config.get(_KIND, kind), labels, f"{path}: id2label")
+    return _of_names(kind, labels, f"{path}: id2label")
 
 
 def to_huggingface(kind: Kind) -> Dict[str, Any]:
     """The entries of a Hugging Face config that describe the labels."""
     labels = kind.labels or ["LABEL_0"]  # a regression's, as transformers has it
-    # transformers has no name for a kind of ours: an entry keeps it.
-    return {**({} if kind.name in _PROBLEMS else {_KIND: kind.name}),
+    return {**({_KIND: kind.name} if kind.name in task_json.OWN_CLASSIFIERS else {}),
             "problem_type": _PROBLEMS.get(kind.name, _PROBLEMS[SingleLabel.name]),
             "id2label": {str(index): label for index, label in enumerate(labels)},
             "label2id": {label: index for index, label in enumerate(labels)}}
@@ -302,11 +304,11 @@ def _of_names(kind: str, names: Sequence[str], where: str) -> Kind:
         return Regression()
     if kind != MultiLabel.name:
         return SingleLabel(labels, name=kind)
-    separator = next((each for each in _SEPARATORS if not any(each in label for label in labels)), None)
-    if separator is None:
+    free = [each for each in _SEPARATORS if not any(each in label for label in labels)]
+    if not free:
         raise UserError(f"{where}: every separator ({' '.join(_SEPARATORS)}) is in some label, and "
                         "an example may have several")
-    return MultiLabel(labels, separator)
+    return MultiLabel(labels, free[0])
 
 
 def check_labels(labels: Sequence[str], where: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Dict, Mapping, Optional, Sequence
 from engine.disk import files
 
 FILE = "task.json"
+LABELS = "labels.json"  # of an export whose description has none, in the order of the outputs
 
 # The names of the kinds: classifiers of texts by the type of their labels, and the others.
 CLASSES, MULTI_LABEL, REGRESSION = LABEL_TYPES = ("classes", "multi_label", "regression")
@@ -17,6 +18,7 @@ SCORER = "scorer"  # a classifier with two classes: whether a phrase fits a slot
 SIMILARITY = "similarity"  # gives each text a vector
 ANSWERS = "answers"
 TAGS = "tags"  # of words
+OWN_CLASSIFIERS = (SCORER,)  # which Hugging Face has no name for
 
 _ENTRIES = {"kind": str, "do_lower_case": bool, "max_seq_length": int}  # of any model
 _LABEL_ENTRIES = {"labels": list, "label_separator": str, "takes_pairs": bool}
@@ -32,7 +34,7 @@ def read(folder: str, entries: Mapping[str, Any] = {}) -> Optional[Dict[str, Any
     if not os.path.exists(path):
         return None
     description = files.read_record(path, "the model's description", {**_ENTRIES, **entries})
-    if description["kind"] in LABEL_TYPES or is_classifiers(description):
+    if description["kind"] in LABEL_TYPES or is_classifier(description):
         files.read_record(path, "the classifier's description", _LABEL_ENTRIES)
     return description
 
@@ -47,7 +49,7 @@ def write(folder: str, entries: Mapping[str, Any], do_lower_case: bool, max_seq_
         **entries, "do_lower_case": do_lower_case, "max_seq_length": max_seq_length})
 
 
-def is_classifiers(description: Mapping[str, Any]) -> bool:
+def is_classifier(description: Mapping[str, Any]) -> bool:
     """Whether the description is that of a classifier or a regression, which has labels or none."""
     return "labels" in description
 

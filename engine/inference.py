@@ -99,10 +99,6 @@ class Predictor:
         shorter ones as have the same number of tokens; on the CPU fewer, which is faster. None
         stands for the default of --predict_batch_size.
         `advance` is called with the number of examples of each finished step.
-
-        Raises:
-            UserError: the checkpoint lacks some variables; out of memory; a prediction in float16
-                is not finite.
         """
         if not self._session:
             self._build(source)
@@ -202,7 +198,7 @@ def check_finite(predictions: Sequence[Features]) -> None:
 
 def _joined(per_replica: List[Features], sizes: Sequence[int]) -> Features:
     """The predictions of one step, of the first `sizes` examples of each replica."""
-    return {name: np.concatenate([found[name][:size] for found, size in zip(per_replica, sizes)])
+    return {name: np.concatenate([values[name][:size] for values, size in zip(per_replica, sizes)])
             for name in per_replica[0]}
 
 
@@ -216,9 +212,9 @@ def in_order(parts: Sequence[Tuple[np.ndarray, Features]], num_examples: int
     """
     predictions: Dict[str, np.ndarray] = {}
     for name, values in parts[0][1].items() if parts else ():
-        shapes = [found[name].shape[1:] for _, found in parts]
+        shapes = [part[name].shape[1:] for _, part in parts]
         predictions[name] = np.zeros((num_examples, *np.max(shapes, axis=0).astype(int)),
                                      values.dtype)
-        for (indices, found), shape in zip(parts, shapes):
-            predictions[name][(indices, *map(slice, shape))] = found[name]
+        for (indices, part), shape in zip(parts, shapes):
+            predictions[name][(indices, *map(slice, shape))] = part[name]
     return predictions

@@ -30,7 +30,7 @@ from engine.errors import UserError
 LOST_STATUS = 128  # and more: killed by a signal, or a peer or its connection was lost
 PORT = 29400
 _POLL_SECONDS = 0.1
-_LAST_WORDS_SECONDS = 6.0  # for the others to notice, too, and to report it
+_LAST_WORDS_SECONDS = 6.0  # for the other workers to notice and report the failure of one
 _REST_SECONDS = 10.0  # for the others to exit after the chief has succeeded
 _FAILED_SECONDS = 5.0  # between SIGTERM and SIGKILL, with nothing left to save
 _HOST_SECONDS = 300.0  # for a machine or its network to come back before a restart
@@ -60,16 +60,17 @@ class Worker:
     """
 
     def __init__(self, place: Place, words: Sequence[str], environment: Mapping[str, str]):
-        self.place = place
-        is_chief = place.index == 0
-        pipe = None if is_chief else subprocess.PIPE
+        self.place, is_chief = place, place.index == 0
+        pipe = None if is_chief else subprocess.PIPE  # the chief's output is the launcher's
         # In its own session: Ctrl-C reaches only the launcher, which then ends all workers.
         self._process = subprocess.Popen(
             remote.arguments(None if place.is_here else place.host, words),
             stdin=subprocess.PIPE, stdout=pipe, stderr=pipe, start_new_session=True)
-        self._relays = [] if is_chief else [
-            self._relay(self._process.stdout, sys.stdout),
-            self._relay(self._process.stderr, sys.stderr)]
+        streams = () if is_chief else (
+            (self._process.stdout, sys.stdout), (self._process.stderr, sys.stderr))
+        self._relays = [threading.Thread(target=self._relay, args=pair, daemon=True) for pair in streams]
+        for relay in self._relays:
+            relay.start()
         self._write(remote.as_input(environment))
 
     @property
@@ -95,22 +96,18 @@ class Worker:
             while content:
                 content = content[os.write(self._process.stdin.fileno(), content):]
 
-    def _relay(self, source: IO[bytes], target: IO[str]) -> threading.Thread:
-        def pass_on() -> None:
-            with source:
-                for line in source:
-                    target.write(f"{self.place.label} {line.decode(errors='replace').rstrip()}\n")
-                    target.flush()
-        thread = threading.Thread(target=pass_on, daemon=True)
-        thread.start()
-        return thread
+    def _relay(self, source: IO[bytes], target: IO[str]) -> None:
+        with source:
+            for line in source:
+                target.write(f"{self.place.label} {line.decode(errors='replace').rstrip()}\n")
+                target.flush()
 
 
 class Launcher(NamedTuple):
     """Starts the workers of a run, and restarts them."""
     words: Sequence[str]  # the command
     places: List[Place]
-    port: Optional[int]  # of the first worker on each machine; None for free ones
+    port: Optional[int]  # the first worker's on each machine; None for free ones
 
     def run(self, max_restarts: int) -> int:
         """Runs all workers to their end; restarts all of them if one is lost.
@@ -131,27 +128,18 @@ class Launcher(NamedTuple):
         """Raises a UserError if a machine cannot be reached, or lacks the code or interpreter.
 
         Args:
-            seconds: to retry.
+            seconds: how long to retry.
         """
         deadline = time.monotonic() + seconds
         for host in dict.fromkeys(place.host for place in self.places if not place.is_here):
-            said = self._probe(host)
+            said = _probe(host)
             while said and time.monotonic() < deadline:
                 time.sleep(1)
-                said = self._probe(host)
+                said = _probe(host)
             if said:
                 raise UserError(
                     f"no worker can be started on {host}: {said}; ssh must reach it without a "
                     f"password, and find {os.getcwd()} and {sys.executable} there")
-
-    def _probe(self, host: str) -> str:
-        """Why no worker can be started on a machine; "" if one can."""
-        answer = subprocess.run(
-            remote.arguments(host, [sys.executable, "-c", "import engine.cli.worker_main"]),
-            input=remote.as_input(remote.variables()), stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE, start_new_session=True)
-        said = answer.stderr.decode(errors="replace").strip() or "ssh gave no reason"
-        return said.splitlines()[-1] if answer.returncode else ""
 
     def _run_once(self) -> int:
         workers: List[Worker] = []
@@ -166,7 +154,9 @@ class Launcher(NamedTuple):
             if not failed:
                 return 0
             _wait_until(lambda: _ended(workers), _LAST_WORDS_SECONDS)
-            decisive = _decisive(failed[0], workers)
+            # The status of one that failed for good decides, else that of the first to fail.
+            decisive = min((worker for worker in workers if worker.status),
+                           key=lambda worker: (worker.status >= LOST_STATUS, worker is not failed[0]))
             log.warn(f"{decisive.place.label} {_described(decisive.status)}")
             return decisive.status
         finally:
@@ -186,10 +176,14 @@ class Launcher(NamedTuple):
         return Worker(place, words, {**remote.variables(), **config})
 
 
-def _decisive(first: Worker, workers: List[Worker]) -> Worker:
-    """The worker whose status decides: one that failed for good, else the first to fail."""
-    failed = [worker for worker in workers if worker.status]
-    return min(failed, key=lambda worker: (worker.status >= LOST_STATUS, worker is not first))
+def _probe(host: str) -> str:
+    """Why no worker can be started on a machine; "" if one can."""
+    answer = subprocess.run(
+        remote.arguments(host, [sys.executable, "-c", "import engine.cli.worker_main"]),
+        input=remote.as_input(remote.variables()), stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE, start_new_session=True)
+    said = answer.stderr.decode(errors="replace").strip() or "ssh gave no reason"
+    return said.splitlines()[-1] if answer.returncode else ""
 
 
 def _described(status: int) -> str:

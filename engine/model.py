@@ -36,7 +36,7 @@ class Mode(NamedTuple):
 
 class Baseline(NamedTuple):
     """The best constant prediction: what a model reaches that learns nothing from its inputs."""
-    description: str  # for a message
+    description: str  # its name in messages
     # (the examples of a step, [b]) → its loss, in the units of the model's loss of that step.
     loss: Callable[[np.ndarray], float]
 
@@ -52,7 +52,7 @@ Forward = Callable[[Dict[str, tf.Tensor], Mode], Outputs]
 class Training(NamedTuple):
     """What a model is trained on, and the loss."""
     num_examples: int
-    content_hash: str  # of the data
+    content_hash: str  # identifies the data
     forward: Forward
     make_source: Callable[[], Source]  # called only if something is left to train
     facts: Mapping[str, Any] = {}  # identify the run, in addition to those of the model
@@ -60,4 +60,4 @@ class Training(NamedTuple):
     # The word embeddings are also output weights, so their gradient has all rows.
     ties_embeddings: bool = False
     baseline: Optional[Baseline] = None  # a training whose loss is not below it learns nothing
-    loss_unit: float = 1.0  # that the loss is shown in, as by `baseline` and evaluations
+    loss_unit: float = 1.0  # factor from the loss to the one that logs and `baseline` show

@@ -23,9 +23,9 @@ class Counter:
 
     Args:
         description: names the task, such as "Preparing train.tsv".
-        unit: of the count, in the plural, such as "examples".
+        unit: the name of what is counted, in the plural, such as "examples".
         total: the count at the end, if known.
-        contents: what the units have any number of, such as "texts": their rate is shown, too.
+        contents: the name of parts that units have any number of, such as "texts", to show their rate, too.
     """
 
     def __init__(self, description: str, *, unit: str, total: Optional[int] = None, contents: str = ""):

@@ -21,7 +21,7 @@ from engine.errors import UserError
 Settings = TypeVar("Settings")
 
 MAX_SEED = 2**31 - 1
-AUTO = "auto"  # of a setting that is also true or false
+AUTO = "auto"  # the third value of a switch
 
 
 def setting(default: Any, help_text: str, *, positive: bool = False,
@@ -49,16 +49,10 @@ def define_flags(values: flags.FlagValues, cls: Type[Settings], *names: str,
     """
     types = get_type_hints(cls)
     for field in dataclasses.fields(cls):
-        if names and field.name not in names:
-            continue
-        choices = field.metadata["choices"]
-        arguments = dict(flag_values=values, module_name=topic or cls.topic)
-        if choices:
-            flags.DEFINE_enum(field.name, field.default, list(choices), field.metadata["help"],
-                              **arguments)
-        else:
-            _definition(types[field.name])(field.name, field.default, field.metadata["help"],
-                                           **arguments)
+        if not names or field.name in names:
+            _definition(types[field.name], field.metadata["choices"])(
+                field.name, field.default, help=field.metadata["help"], flag_values=values,
+                module_name=topic or cls.topic)
 
 
 def from_flags(values: flags.FlagValues, cls: Type[Settings]) -> Settings:
@@ -114,8 +108,10 @@ def _checked(values: flags.FlagValues, field: dataclasses.Field) -> Any:
     return value
 
 
-def _definition(annotation: Any) -> Callable:
+def _definition(annotation: Any, choices: Sequence[str]) -> Callable:
     """absl's function that defines a flag of this type; Optional[int] counts as int."""
+    if choices:
+        return functools.partial(flags.DEFINE_enum, enum_values=list(choices))
     alternatives: List[Any] = list(getattr(annotation, "__args__", None) or [annotation])
     if alternatives == [bool, str]:
         return functools.partial(

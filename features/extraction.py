@@ -18,7 +18,7 @@ from engine.checkpoints.checkpoints import Checkpoint
 from engine.cli.shards import Shard
 from engine.data import parts, store, text_files
 from engine.data.batches import Source, token_features
-from engine.data.odd_rows import OddRows
+from engine.data.text_files import OddRows
 from engine.disk import provenance
 from engine.disk.resumable_file import array_header
 from engine.model import Forward, Mode, Outputs

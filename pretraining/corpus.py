@@ -9,7 +9,7 @@ import numpy as np
 from encoder import text_counts
 from engine import log
 from engine.data import store
-from engine.data.chunks import in_chunks
+from engine.data.parts import in_chunks
 from engine.errors import UserError
 from engine.progress import Counter
 from pretraining import workers

@@ -27,8 +27,8 @@ from engine.checkpoints import checkpoints
 from engine.cli import command, device_flags, shards
 from engine.data import store, text_files
 from engine.data.batches import Features, Source
-from engine.data.chunks import ArrivingLines
-from engine.data.odd_rows import OddRows
+from engine.data.parts import ArrivingLines
+from engine.data.text_files import OddRows
 from engine.disk import provenance
 from engine.inference import PredictionSettings
 from pretraining import model

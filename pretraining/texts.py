@@ -12,7 +12,7 @@ import zlib
 from typing import Callable, Iterable, Iterator, List, Mapping, NamedTuple, Tuple
 
 from engine.data import parts, text_files
-from engine.data.odd_rows import OddRows
+from engine.data.text_files import OddRows
 from engine.disk import files
 from engine.errors import UserError
 

@@ -33,7 +33,7 @@ def page(measured: Measured) -> List[Section]:
         Table("Contexts", "Exact match and F1 in percent, by length of the context; where questions "
               "may have no answer, also of those that have one, and of the others.",
               ("Context", "Questions", "Exact match", "F1"),
-              [[*numbers, Cell(f1, "bar", f1 / 100)] for *numbers, f1 in map(dict.values, measured.table)]),
+              [[*values, Cell(f1, "bar", f1 / 100)] for *values, f1 in map(dict.values, measured.table)]),
         MarkedTexts("Wrong answers", "The most confident first. In the context, right answers are blue, "
                     "and what is predicted beside them is orange.", _examples(measured.shown))]
 

@@ -12,7 +12,7 @@ from encoder.encoding import Encoding, open_or_tokenize
 from engine import log
 from engine.data import store, text_columns
 from engine.data.batches import Source
-from engine.data.odd_rows import OddRows
+from engine.data.text_files import OddRows
 from engine.disk import files, provenance
 from engine.errors import UserError
 from rewriting import pairs, slot_files

@@ -15,8 +15,8 @@ from engine import log, settings
 from engine.cli import command, device_flags, shards
 from engine.cli.shards import Shard
 from engine.data import text_files
-from engine.data.chunks import ArrivingLines
-from engine.data.odd_rows import OddRows
+from engine.data.parts import ArrivingLines
+from engine.data.text_files import OddRows
 from engine.disk import files
 from engine.disk.provenance import Source
 from engine.inference import PredictionSettings

@@ -11,11 +11,11 @@ from rewriting import data, evaluation, pairs, slot_files
 from rewriting.data import KIND, PairSet, SlotSet, load_slots
 from runs import sets
 from runs.capability import (
-    AnyResult, Encoded, Job, Measured, Predict, Reader, Sets, Training)
+    AnyResult, Card, Encoded, Job, Measured, Predict, Reader, Sets, Training)
 from runs.report_page import Section
 from runs.rows import Example
 from tasks import model_folder
-from tasks.capability import Classifier, Reading, results_of, training_of
+from tasks.capability import Classifier, results_of, training_of
 from tasks.model_folder import Classification
 
 CLASSIFICATION = Classification(KIND, takes_pairs=True, task_name="rewriting")
@@ -28,20 +28,9 @@ def find(values: flags.FlagValues, name: str) -> str:
     return sets.find(values, name, list(slot_files.EXTENSIONS.values()))
 
 
-_SLOTS = Reading(
-    "phrases in slots of texts",
-    "`[CLS] phrase [SEP] before [MASK] ... [MASK] after [SEP]`, with as many `[MASK]` as the "
-    "phrase has tokens, and a context that is too long cut at its far ends,",
-    "all after the first `[SEP]`",
-    ". The second probability says how well the phrase fits; to rank phrases, compare "
-    "log(second) - log(first), which keeps its digits near 1",
-    "python -m rewriting.rewrite --output_dir=export --pool_file=phrases.txt < texts.txt",
-    "Whether a phrase fits a slot of a text")
-
-
 class PhraseScorer(Classifier):
     """A classifier that tells how well a phrase fits a slot of a text."""
-    verb, unit, reading = "Scoring", "pairs", _SLOTS
+    verb, unit = "Scoring", "pairs"
 
     @classmethod
     def open(cls, trained: ModelFiles) -> "PhraseScorer":
@@ -108,3 +97,13 @@ class PhraseScorer(Classifier):
             return Encoded(encoded.pairs.source(), decode)
 
         return Reader(self.forward(), encode, True, ["label", *KIND.labels], ranks_first=True)
+
+    def card(self) -> Card:
+        return Card(
+            "Whether a phrase fits a slot of a text, for phrases in slots of texts", KIND.labels,
+            self.inputs_of("`[CLS] phrase [SEP] before [MASK] ... [MASK] after [SEP]`, with as many "
+                           "`[MASK]` as the phrase has tokens, and a context that is too long cut at "
+                           "its far ends,", "all after the first `[SEP]`"),
+            super().card().outputs + ". The second probability says how well the phrase fits; to rank "
+            "phrases, compare log(second) - log(first), which keeps its digits near 1",
+            "python -m rewriting.rewrite --output_dir=export --pool_file=phrases.txt < texts.txt")

@@ -17,7 +17,7 @@ import re
 from typing import Any, Dict, IO, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from engine.data import text_files
-from engine.data.odd_rows import OddRows, attempt
+from engine.data.text_files import OddRows, attempt
 from engine.errors import UserError
 
 BERT_AD_MARK = "“"

@@ -7,7 +7,7 @@ from typing import Iterator, List, NamedTuple, Optional, Tuple
 from absl import flags
 
 from engine.data import text_files
-from engine.data.odd_rows import OddRows
+from engine.data.text_files import OddRows
 from engine.data.parts import Part
 from engine.disk import files
 from runs import columns

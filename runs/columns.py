@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Se
 
 from engine import log
 from engine.data import text_files
-from engine.data.odd_rows import OddRows
+from engine.data.text_files import OddRows
 from engine.errors import UserError
 from runs.rows import Columns, Split
 
@@ -204,59 +204,59 @@ def find(table: Table, given: Roles, *, labelled: bool, takes_pairs: Optional[bo
         raise UserError(f"{table.path} has one column, and a text and a label are needed; {hint}")
     known = Roles(*(flag or column for flag, column in zip(
         given, trained.roles_in(table) if trained else Roles())))
-    found = {role: table.position(column, role) for role, column in known._asdict().items()
-             if column and (labelled or role != "label")}
+    positions = {role: table.position(column, role) for role, column in known._asdict().items()
+                 if column and (labelled or role != "label")}
     if labelled:
-        _find_by_name(found, "label", table)
-    _find_by_name(found, "text", table)
+        _find_by_name(positions, "label", table)
+    _find_by_name(positions, "text", table)
     if takes_pairs or takes_pairs is None and not known.text:
-        _find_by_name(found, "text_pair", table)
+        _find_by_name(positions, "text_pair", table)
     if takes_pairs is None and not labelled and table.width == 2 and not (table.names or known.text):
-        found.update(text=0, text_pair=1)
+        positions.update(text=0, text_pair=1)
     if takes_pairs is not None:
-        _check_pair(found, table, takes_pairs)
+        _check_pair(positions, table, takes_pairs)
     if labelled:
-        _find_by_values(found, "label", table, lambda values: (
+        _find_by_values(positions, "label", table, lambda values: (
             min(len(set(map(str, values))), _MAX_DISTINCT_SHARE * len(values)),
             _mean_length(values)))
-    _find_by_values(found, "text", table, lambda values: -_mean_length(values))
-    roles = Roles(**{role: table.column(position) for role, position in found.items()})
+    _find_by_values(positions, "text", table, lambda values: -_mean_length(values))
+    roles = Roles(**{role: table.column(position) for role, position in positions.items()})
     if table.names or table.width > 1:
         _report(table, roles, known)
     return roles
 
 
-def _find_by_name(found: Dict[str, int], role: str, table: Table) -> None:
+def _find_by_name(positions: Dict[str, int], role: str, table: Table) -> None:
     """Adds a free column with a common name as the role's, if the role has none yet."""
     free = {name.lower(): name for position, name in enumerate(table.names)
-            if position not in found.values()}
+            if position not in positions.values()}
     name = next((free[name] for name in _NAMES[role] if name in free), None)
-    if role not in found and name is not None:
-        found[role] = table.position(name, role)
+    if role not in positions and name is not None:
+        positions[role] = table.position(name, role)
 
 
-def _check_pair(found: Dict[str, int], table: Table, takes_pairs: bool) -> None:
+def _check_pair(positions: Dict[str, int], table: Table, takes_pairs: bool) -> None:
     """Raises a UserError if the second text is missing, or given to a model of single texts."""
     if takes_pairs and table.width == 2 and not table.names:
-        found.setdefault("text_pair", 1 - found.get("text", 0))
-    if takes_pairs and "text_pair" not in found:
+        positions.setdefault("text_pair", 1 - positions.get("text", 0))
+    if takes_pairs and "text_pair" not in positions:
         raise UserError(f"{table.path}: the model takes pairs of texts, and no column looks "
                         "like the second text; name it with --text_pair_column")
-    if "text_pair" in found and not takes_pairs:
-        raise UserError(f"--text_pair_column={table.column(found['text_pair'])}: the model takes "
+    if "text_pair" in positions and not takes_pairs:
+        raise UserError(f"--text_pair_column={table.column(positions['text_pair'])}: the model takes "
                         "single texts")
 
 
-def _find_by_values(found: Dict[str, int], role: str, table: Table,
+def _find_by_values(positions: Dict[str, int], role: str, table: Table,
                     rank: Callable[[List[Any]], Any]) -> None:
     """Adds the free column whose values rank lowest as the role's, if the role has none yet."""
-    if role in found:
+    if role in positions:
         return
-    free = [position for position in range(table.width) if position not in found.values()]
+    free = [position for position in range(table.width) if position not in positions.values()]
     if not free:
         raise UserError(f"{table.path}: no column is left for the {role} ({table.describe()}); "
                         f"name it with --{role}_column")
-    found[role] = min(free, key=lambda position: rank(table.values(position)))
+    positions[role] = min(free, key=lambda position: rank(table.values(position)))
 
 
 def _mean_length(values: Sequence[Any]) -> float:

@@ -8,7 +8,7 @@ import glob
 import os
 import re
 import shutil
-from typing import List, Optional, Tuple, Type
+from typing import List, Optional, Sequence, Tuple, Type
 
 from absl import flags
 import tensorflow.compat.v1 as tf
@@ -127,12 +127,7 @@ def write(output_dir: str, kind: Type[Capability], frozen_type: Optional[str],
         if frozen_type:
             saved_model.write_frozen_graph(
                 os.path.join(draft, _FROZEN_GRAPH), build, checkpoint, frozen_type)
-        assets = os.path.join(draft, saved_model.ASSETS)
-        os.mkdir(assets)
-        model_files.save(assets, trained.config(), trained.file(vocabulary.FILE),
-                         vocabulary.is_lower_cased(trained.folder))
-        if trained.description():  # that of Google's code has none
-            shutil.copyfile(trained.file(task_json.FILE), os.path.join(assets, task_json.FILE))
+        _describe(os.path.join(draft, saved_model.ASSETS), trained, model.card().labels)
         files.write_text(os.path.join(draft, CARD), model_card.text(
             output_dir, model, checkpoint.global_step, frozen_type))
     log.info(f"Exported {checkpoint.describe()}: {folder}")
@@ -143,3 +138,15 @@ def versions(folder: str) -> List[int]:
     names = os.listdir(folder) if os.path.isdir(folder) else []
     return sorted(int(name) for name in names
                   if _VERSION.fullmatch(name) and os.path.isdir(os.path.join(folder, name)))
+
+
+def _describe(assets: str, trained: ModelFiles, labels: Sequence[str]) -> None:
+    """Writes the files that describe a model into a new folder."""
+    os.mkdir(assets)
+    model_files.save(assets, trained.config(), trained.file(vocabulary.FILE),
+                     vocabulary.is_lower_cased(trained.folder))
+    description = trained.description() or {}  # that of Google's code has none
+    if description:
+        shutil.copyfile(trained.file(task_json.FILE), os.path.join(assets, task_json.FILE))
+    if labels and "labels" not in description:
+        files.write_json(os.path.join(assets, task_json.LABELS), list(labels))

@@ -13,8 +13,8 @@ from absl import flags
 from engine import settings
 from engine.cli import command, device_flags, shards
 from engine.data import parts, text_files
-from engine.data.chunks import ArrivingLines
-from engine.data.odd_rows import OddRows, attempt
+from engine.data.parts import ArrivingLines
+from engine.data.text_files import OddRows, attempt
 from engine.disk.provenance import Source
 from engine.errors import UserError
 from engine.inference import PredictionSettings
@@ -44,18 +44,16 @@ _LEAST_CHARACTERS = 512  # that a text counts for
 def define_flags() -> flags.FlagValues:
     """The flags of this command."""
     values = flags.FlagValues()
-    flags.DEFINE_string("output_dir", None, "The --output_dir of the training, or the export.",
-                        flag_values=values)
-    flags.DEFINE_string("input_file", None, "File of texts, by default standard input.",
-                        flag_values=values)
-    flags.DEFINE_string("output_file", None, "File for the predictions, .tsv or .jsonl, by "
-                        "default standard output.", flag_values=values)
+    for name, text in (
+            ("output_dir", "The --output_dir of the training, or the export."),
+            ("input_file", "File of texts, by default standard input."),
+            ("output_file", "File for the predictions, .tsv or .jsonl, by default standard output."),
+            ("text_column", "The column of the text: its name, or its number from 1; detected by "
+             "default."),
+            ("text_pair_column", "The column of the second text; detected by default.")):
+        flags.DEFINE_string(name, None, text, flag_values=values)
     flags.DEFINE_enum("format", None, ["tsv", "jsonl"], "Format of the output, by default that of "
                       "the extension of --output_file, or else tsv.", flag_values=values)
-    flags.DEFINE_string("text_column", None, "The column of the text: its name, or its number "
-                        "from 1; detected by default.", flag_values=values)
-    flags.DEFINE_string("text_pair_column", None, "The column of the second text; detected by "
-                        "default.", flag_values=values)
     flags.DEFINE_bool("header", None, "Whether the first line of --input_file names the columns; "
                       "detected by default.", flag_values=values)
     shards.define_flags(values)

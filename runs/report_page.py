@@ -19,8 +19,9 @@ from engine.training.summaries import History
 # A noisy curve of at least so many points is overlaid with its moving mean over a tenth of them.
 _MIN_SMOOTHED_POINTS = 30
 # What the log of a training has → the title of its plot. The first is drawn larger.
-_CURVES = {"loss": "Training loss", "learning_rate": "Learning rate", "gradient_norm": "Gradient norm",
-           "examples_per_second": "Examples per second", "model_tflops": "Model TFLOP/s"}
+_CURVES = {"loss": "Training loss", "learning_rate": "Learning rate",
+           "gradient_norm": "Gradient norm", "examples_per_second": "Examples per second",
+           "model_tflops": "Model TFLOP/s"}
 
 Item = TypeVar("Item")
 
@@ -38,7 +39,7 @@ class Table(NamedTuple):
     title: str
     note: str
     columns: Sequence[str]  # their names; empty: not shown
-    content: Sequence[Sequence[Any]]  # rows; a row is its name and values, or a `Cell` in place of a value
+    content: Sequence[Sequence[Any]]  # rows: the name of each, and its values or `Cell`s
     look: str = "classes"
 
 
@@ -110,10 +111,10 @@ def training_curves(history: History) -> Plots:
         steps, values = np.array(points, np.float64).T
         is_smoothed = name != "learning_rate" and len(values) >= _MIN_SMOOTHED_POINTS
         line = _moving_mean(values, len(values) // 10) if is_smoothed else values
-        plots.append(Plot(title, (f"{steps[0]:,.0f}", f"{steps[-1]:,.0f}"), {_tick(values[-1]): line},
-                          steps, values if is_smoothed else None))
-    return Plots("Training", "Over the steps. A pale line is what was measured, a strong one its moving "
-                 "mean; beside each title stands the last value.", plots)
+        ends = f"{steps[0]:,.0f}", f"{steps[-1]:,.0f}"
+        plots.append(Plot(title, ends, {_tick(values[-1]): line}, steps, values if is_smoothed else None))
+    return Plots("Training", "Over the steps. A pale line is what was measured, a strong one its "
+                 "moving mean; beside each title stands the last value.", plots)
 
 
 def write_report(path: str, report: Report) -> None:
@@ -141,7 +142,7 @@ def number(value: Union[str, int, float]) -> str:
 
 
 def _drawn(plot: Plot) -> Dict[str, List[str]]:
-    """The points "x,y x,y ..." of the lines, from 0 (left, top) to 100 (right, bottom), and three ticks."""
+    """The points "x,y x,y ..." of lines, from 0 (left, top) to 100 (right, bottom), and three ticks."""
     curves = [*(() if plot.measured is None else [plot.measured]), *plot.lines.values()]
     values = np.array(curves, np.float64)
     places = np.arange(values.shape[1]) if plot.places is None else np.array(plot.places)

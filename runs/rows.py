@@ -3,13 +3,13 @@
 import collections
 import itertools
 import os
-from typing import Any, Counter, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Counter, Iterator, List, NamedTuple, Optional, Tuple
 
 from encoder.label_types import Kind
 from engine import log
 from engine.data import text_files
 from engine.data.parts import Part
-from engine.data.odd_rows import OddRows, attempt
+from engine.data.text_files import OddRows, attempt
 from engine.errors import UserError
 
 
@@ -81,7 +81,7 @@ def read_rows(kind: Optional[Kind], split: Split, data_dir: str, odd: Optional[O
         part: of the file.
     """
     path = part or os.path.join(data_dir, split.file)
-    parser = _Parser(kind, split, str(path), collections.Counter() if skipped is None else skipped)
+    parse = _parser(kind, split, str(path), collections.Counter() if skipped is None else skipped)
     label = split.columns.label
     if split.format == "jsonl":
         list_key = split.keys[label] if label is not None and kind.separator else None
@@ -93,51 +93,42 @@ def read_rows(kind: Optional[Kind], split: Split, data_dir: str, odd: Optional[O
             rows = itertools.islice(rows, int(split.columns.header), None)
     for line_number, fields in rows:
         example = UNREAD if fields is None else attempt(
-            odd, UNREAD, parser.parse, line_number, fields)
+            odd, UNREAD, parse, line_number, fields)
         if example:
             yield line_number, fields, example
 
 
-class _Parser:
-    """Turns the fields of a row into an Example."""
+def _parser(kind: Optional[Kind], split: Split, path: str, skipped: Counter[str]
+            ) -> Callable[[int, List[str]], Optional[Example]]:
+    """What turns the number and the fields of a row into its example; None for one to skip."""
+    columns = split.columns
+    positions = (columns.text_a, columns.text_b, columns.label, columns.only and columns.only[0])
+    num_columns = max(position + 1 if position >= 0 else -position
+                      for position in positions if position is not None)
+    wanted = (
+        f"the task needs at least {num_columns} (tab-separated)" if columns.width is None
+        else f"the file's first line has {columns.width}; "
+        + ("a text with commas or line ends needs quotes around it" if split.format == "csv"
+           else "a text can hold no tab and no line end"))
 
-    def __init__(self, kind: Optional[Kind], split: Split, path: str, skipped: Counter[str]):
-        self._columns = columns = split.columns
-        self._kind, self._path, self._skipped = kind, path, skipped
-        positions = [columns.text_a, columns.text_b, columns.label,
-                     columns.only and columns.only[0]]
-        self._num_columns = max(
-            position + 1 if position >= 0 else -position
-            for position in positions if position is not None)
-        self._wanted = (
-            f"the task needs at least {self._num_columns} (tab-separated)"
-            if columns.width is None else f"the file's first line has {columns.width}; "
-            + ("a text with commas or line ends needs quotes around it" if split.format == "csv"
-               else "a text can hold no tab and no line end"))
-
-    def parse(self, line_number: int, fields: List[str]) -> Optional[Example]:
-        """The example of a row; None if the row is skipped."""
-        columns = self._columns
-        is_short = len(fields) < self._num_columns
+    def parse(line_number: int, fields: List[str]) -> Optional[Example]:
+        is_short = len(fields) < num_columns
         if columns.skip_short_rows and is_short:
-            self._skipped["rows with too few columns; the published file has such rows"] += 1
+            skipped["rows with too few columns; the published file has such rows"] += 1
             return None
         if columns.width not in (None, 1) and len(fields) == 1 and not fields[0].strip():
-            self._skipped["blank lines"] += 1
+            skipped["blank lines"] += 1
             return None
         if is_short or columns.width not in (None, len(fields)):
-            raise UserError(f"{self._path}, line {line_number}: {len(fields)} columns, and "
-                            f"{self._wanted}")
+            raise UserError(f"{path}, line {line_number}: {len(fields)} columns, and {wanted}")
         if columns.only and fields[columns.only[0]] != columns.only[1]:
             return None
-        return Example(
-            fields[columns.text_a],
-            None if columns.text_b is None else fields[columns.text_b],
-            None if columns.label is None else self._label(fields[columns.label], line_number))
-
-    def _label(self, text: str, line_number: int) -> Any:
+        label = None if columns.label is None else fields[columns.label]
         try:
-            return self._kind.parse(text)
+            return Example(fields[columns.text_a],
+                           None if columns.text_b is None else fields[columns.text_b],
+                           None if label is None else kind.parse(label))
         except ValueError as error:
-            raise UserError(f"{self._path}, line {line_number}: the label is "
-                            f"{log.brief(repr(text))}, and must be {error}") from error
+            raise UserError(f"{path}, line {line_number}: the label is {log.brief(repr(label))}, "
+                            f"and must be {error}") from error
+    return parse

@@ -20,18 +20,14 @@
 #   PYTHON=...             the Python to use, see environment.sh
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR
-source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
-# shellcheck source-path=SCRIPTDIR
 source "$(dirname "${BASH_SOURCE[0]}")/inputs.sh"
 
 work=${OUTPUT_DIR:-$repository/distilled}
 
 main() {
-  local model vocab_file lower_case data_dir task results training_data student
   check_inputs
   use_environment
   cd "$repository"
-
   find_model
   find_data
   student=${STUDENT:-2,384,12,1536}
@@ -40,37 +36,26 @@ main() {
     "${GLOVE:-}" "${TEACHER_EPOCHS:-}" "${INTERMEDIATE_EPOCHS:-}" "${PREDICTION_EPOCHS:-}" "$@")
   mkdir -p "$results"
   find_replicas "$@"
-
   training_data=$data_dir
   if [[ -n ${MASKED_LM:-} ]]; then # first, as it says at once whether the model can do it
     training_data=$results/augmented
     once augmented augment
   fi
-  once teacher fine_tune_teacher "$@"
-  once intermediate distil intermediate "$student" \
+  once teacher fine_tune "$results/teacher" --num_train_epochs="${TEACHER_EPOCHS:-3}" "$@"
+  once intermediate distil intermediate intermediate "$student" \
     ${INTERMEDIATE_EPOCHS:+--num_train_epochs="$INTERMEDIATE_EPOCHS"} "$@"
-  once student distil prediction "$results/intermediate" --do_eval --eval_each_epoch \
+  once student distil student prediction "$results/intermediate" --do_eval --eval_each_epoch \
     ${PREDICTION_EPOCHS:+--num_train_epochs="$PREDICTION_EPOCHS"} "$@"
-  once export export_student
+  once export "$python" run_classifier.py --do_export --output_dir="$results/student"
   report
 }
 
 # once NAME COMMAND...: runs the command, unless it has finished before.
 once() {
-  local name=$1
-  shift
-  if [[ -f $results/$name.finished ]]; then return; fi
-  say "--- ${name}"
-  "$@"
-  touch "$results/$name.finished"
-}
-
-# fine_tune_teacher [FLAG...]
-fine_tune_teacher() {
-  "$python" run_classifier.py --task_name="$task" --data_dir="$data_dir" --do_train --do_eval \
-    --init_checkpoint="$model" --do_lower_case="$lower_case" \
-    --num_train_epochs="${TEACHER_EPOCHS:-3}" --output_dir="$results/teacher" \
-    "${on_all_replicas[@]}" "$@"
+  if [[ -f $results/$1.finished ]]; then return; fi
+  say "--- $1"
+  "${@:2}"
+  touch "$results/$1.finished"
 }
 
 augment() {
@@ -81,22 +66,14 @@ augment() {
   if [[ $task == file ]]; then cp "$data_dir"/dev.* "$training_data"; fi
 }
 
-# distil STAGE STUDENT [FLAG...]
+# distil NAME STAGE STUDENT [FLAG...]
 distil() {
-  local stage=$1 from=$2 name=$1
-  shift 2
-  if [[ $stage == prediction ]]; then name=student; fi
-  "$python" -m distillation.run --stage="$stage" --task_name="$task" \
-    --data_dir="$training_data" --teacher="$results/teacher" --student="$from" --do_train \
-    --store_dir="$results/store" --output_dir="$results/$name" "${on_all_replicas[@]}" "$@"
-}
-
-export_student() {
-  "$python" run_classifier.py --do_export --output_dir="$results/student"
+  "$python" -m distillation.run --stage="$2" --task_name="$task" \
+    --data_dir="$training_data" --teacher="$results/teacher" --student="$3" --do_train \
+    --store_dir="$results/store" --output_dir="$results/$1" "${on_all_replicas[@]}" "${@:4}"
 }
 
 report() {
-  local name
   for name in teacher student; do
     printf '\nMetrics of the %s on the dev set:\n' "$name"
     print_metrics <"$results/$name/eval_results.txt"

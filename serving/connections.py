@@ -18,10 +18,14 @@ _TIMED_OUT = (b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-len
 # a server may pass the offer over.
 _UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 _NONE, _HEAD, _BODY = range(3)  # the part of a request that arrives
+_GRACE_SECONDS = 1.0  # after the signal, in which requests that are on their way are answered
 
 
 def serve(app: Callable, listener: socket.socket, timeout: float, ends: Callable[[], bool]) -> None:
-    """Answers requests until `ends()` is true, then finishes those that have begun.
+    """Answers requests until `ends()` is true, then those that have begun or arrive within a second.
+
+    From then on, answers tell clients to close their connections. Idle connections end after that second,
+    since a request that is on its way would be lost with its connection.
 
     Args:
         app: an ASGI application.
@@ -30,8 +34,16 @@ def serve(app: Callable, listener: socket.socket, timeout: float, ends: Callable
     """
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # clients' faults
 
+    async def closing(scope: Any, receive: Callable, send: Callable) -> None:
+        async def send_last(message: Any) -> None:
+            if ends() and message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], (b"connection", b"close")]
+            await send(message)
+
+        await app(scope, receive, send_last)
+
     server = _Server(Config(
-        app, http=_Connection, ws="none", lifespan="off", loop="asyncio", log_config=None,
+        closing, http=_Connection, ws="none", lifespan="off", loop="asyncio", log_config=None,
         access_log=False, server_header=False, proxy_headers=False, timeout_keep_alive=timeout,
         timeout_graceful_shutdown=timeout, headers=[("x-content-type-options", "nosniff")]))
     asyncio.run(_serve(server, listener, ends))
@@ -41,6 +53,9 @@ async def _serve(server: Server, listener: socket.socket, ends: Callable[[], boo
     running = asyncio.ensure_future(server.serve(sockets=[listener]))
     while not ends() and not running.done():
         await asyncio.sleep(_POLL_SECONDS)
+    for each in server.servers:
+        each.close()  # to further connections
+    await asyncio.sleep(_GRACE_SECONDS)
     server.should_exit = True
     await running
 

@@ -7,6 +7,7 @@ from typing import Any, List, Mapping, Optional
 import numpy as np
 from absl import flags
 
+from encoder import vocabulary
 from engine import inference, log, settings
 from engine.cli import device_flags
 from engine.data.batches import Features
@@ -19,7 +20,7 @@ from runs.capability import AnyResult
 from runs.rows import UNREAD, Example
 from serving import session
 from serving.batcher import (  # noqa: F401 (what `answer` takes and raises)
-    Batcher, Closing, Deadline, Late, Overloaded)
+    Batcher, Closing, Deadline, Gone, Late, Overloaded)
 
 _WARM_LENGTHS = (8, 16, 32, 64, 128, 256, 512)
 
@@ -77,6 +78,7 @@ class ServedModel:
         devices: what computes.
         description: the content of task.json; {} for a model without.
         reader: how the model reads texts.
+        tokenizer: what its vocabulary makes of texts.
         card: the model card of an export, in Markdown; "" for a training's output directory.
         max_seq_length: tokens that the model reads at a time.
         max_batch_tokens: the most tokens of a batch, padding included.
@@ -91,6 +93,8 @@ class ServedModel:
     def __init__(self, name: str, folder: str, version: str, values: flags.FlagValues, devices: Devices):
         self.name, self.devices = name, devices
         trained, self.reader = kinds.open_reader(folder, "--model")
+        self.tokenizer = vocabulary.load_tokenizer(
+            trained.file(vocabulary.FILE), vocabulary.is_lower_cased(trained.folder))
         self.description: Mapping[str, Any] = trained.description() or {}
         self.card = _read_card(os.path.join(folder, export.CARD))
         self._sample = self.reader.encode([
@@ -127,7 +131,7 @@ class ServedModel:
 
         Raises:
             TooLong: a text would be cut, and `truncate` is not set.
-            Overloaded, Late, Closing: the request was not answered.
+            Overloaded, Late, Gone, Closing: the request was not answered.
             UserError: the model cannot compute it.
         """
         if not examples:

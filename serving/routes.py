@@ -45,9 +45,11 @@ def _nested(*kinds: Any) -> Any:
                                  for depth, kind in enumerate(kinds))], Discriminator(tag)]
 
 
+_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _Row = Annotated[List[str], Field(min_length=1, max_length=2)]  # a text, or a pair
 _Rows = _nested(str, _Row, Annotated[List[_Row], Field(min_length=1)])
 _Texts = _nested(str, Annotated[List[str], Field(min_length=1)])
+_Ids = _nested(int, List[int], List[List[int]])
 
 
 def _listed(texts: Union[str, List[str]]) -> List[str]:
@@ -58,15 +60,24 @@ class Options(BaseModel):
     """Fields of all routes; null counts as left out. Those of other services are read to refuse them."""
     model_config = ConfigDict(strict=True)
     truncate: Optional[bool] = None
-    truncation_direction: Optional[Literal["right"]] = None
+    truncation_direction: Optional[Literal["Right", "right"]] = None
     prompt_name: None = None
     raw_scores: Optional[Literal[False]] = None
     dimensions: None = None
+    encoding_format: Optional[Literal["float"]] = None
 
 
 class Request(Options):
-    """The body of a request for vectors. Its subclasses are the routes; their texts describe them."""
+    """The body of a request. Its subclasses are the routes; their texts describe them.
+
+    Attributes of a route:
+        column: of the model's results that it needs; None: it takes any model.
+        needs: what kind of model that is.
+        is_split: whether more texts than --max_client_batch_size are predicted in parts.
+    """
+    column: ClassVar[Optional[str]] = "vector"
     needs: ClassVar[str] = "an embedding model"
+    is_split: ClassVar[bool] = False
 
     @classmethod
     def read(cls, body: bytes) -> "Request":
@@ -84,12 +95,14 @@ class Request(Options):
             raise Refusal(400, EMPTY, message, index)
         if fault["type"] != "missing":
             message += f", not {log.brief(repr(fault['input']))}"
+        if fault["type"] == "string_type":
+            message += "; token ids are not read"
         raise Refusal(422, VALIDATION, message, index)
 
     @classmethod
     def fits(cls, model: ServedModel) -> bool:
         """Whether the model answers such requests."""
-        return "vector" in model.reader.columns
+        return cls.column is None or cls.column in model.reader.columns
 
     def answer(self, model: ServedModel, predict: Predict) -> Any:
         """The body of the answer; raises a `Refusal` if there is none."""
@@ -99,11 +112,8 @@ class Request(Options):
 class PredictRequest(Request):
     """Predicts for a text, a pair of texts, or many. A classifier answers its labels, best first; other
     models answer an object, such as {"value": 3.5} or {"entities": [...]}."""
+    column = None
     inputs: _Rows
-
-    @classmethod
-    def fits(cls, model: ServedModel) -> bool:
-        return True
 
     def answer(self, model: ServedModel, predict: Predict) -> Any:
         is_batch = isinstance(self.inputs, list) and isinstance(self.inputs[0], list)
@@ -124,14 +134,47 @@ class PredictRequest(Request):
         return answers if is_batch else answers[0]
 
 
-class EmbedRequest(Request):
+class Vectors(Request):
+    """A request for vectors of texts; cuts them to `dimensions`, and to the length 1 again."""
+    dimensions: Optional[Annotated[int, Field(ge=1)]] = None
+
+    def vectors(self, texts: List[str], predict: Predict) -> List[List[float]]:
+        """A vector for each text."""
+        entries = predict([Example(text, None, None) for text in texts], self.truncate)
+        vectors = [entry["vector"] for entry in entries]
+        if self.dimensions is None:
+            return vectors
+        if self.dimensions > len(vectors[0]):
+            raise Refusal(422, VALIDATION, f"`dimensions`: the model's vectors have {len(vectors[0])} "
+                          f"components, not {self.dimensions}")
+        cut = np.array(vectors)[:, :self.dimensions]
+        return (cut / np.maximum(np.linalg.norm(cut, axis=1, keepdims=True), 1e-12)).tolist()
+
+
+class EmbedRequest(Vectors):
     """Gives each text a vector of length 1."""
     inputs: _Texts
-    normalize: Optional[bool] = None  # the vectors have the length 1 either way
+    normalize: Optional[Literal[True]] = None
+    prompt_name: Optional[str] = None
 
     def answer(self, model: ServedModel, predict: Predict) -> List[List[float]]:
-        entries = predict([Example(text, None, None) for text in _listed(self.inputs)], self.truncate)
-        return [entry["vector"] for entry in entries]
+        prompt = ""
+        if self.prompt_name is not None:
+            prompt = model.description.get("query_prefix", "")
+            if not prompt or self.prompt_name != "query":
+                raise Refusal(422, VALIDATION, f"`prompt_name`: the model has {'query alone' if prompt else 'none'}"
+                              f", not {log.brief(repr(self.prompt_name))}")
+        return self.vectors([prompt + text for text in _listed(self.inputs)], predict)
+
+
+class EmbedAllRequest(Request):
+    """Refused: models give a vector for each text, and none for each token."""
+    column, needs = "vectors of tokens", "a model that gives each token a vector"
+
+
+class EmbedSparseRequest(Request):
+    """Refused: no model gives sparse vectors."""
+    column, needs = "sparse vectors", "a model that gives sparse vectors"
 
 
 class Comparison(BaseModel):
@@ -148,7 +191,8 @@ class SimilarityRequest(Request):
     def answer(self, model: ServedModel, predict: Predict) -> List[float]:
         source, parameters = self.inputs.source_sentence, self.parameters or self
         examples = [Example(source, text, None) for text in _listed(self.inputs.sentences)]
-        return [entry["similarity"] for entry in predict(examples, parameters.truncate or self.truncate)]
+        return [min(1.0, entry["similarity"])  # rounding exceeds it
+                for entry in predict(examples, parameters.truncate or self.truncate)]
 
 
 class RerankRequest(Request):
@@ -173,27 +217,70 @@ class RerankRequest(Request):
                 for index in sorted(range(len(texts)), key=lambda index: -scores[index])]
 
 
-class OpenAIRequest(Request):
+class OpenAIRequest(Vectors):
     """Gives each text a vector of length 1, as OpenAI's clients ask for it."""
+    is_split = True
     input: _Texts
     model: Optional[str] = None
     encoding_format: Optional[Literal["float", "base64"]] = None
 
     def answer(self, model: ServedModel, predict: Predict) -> Dict[str, Any]:
-        examples = [Example(text, None, None) for text in _listed(self.input)]
-        vectors = [entry["vector"] for entry in predict(examples, self.truncate)]
+        texts = _listed(self.input)
+        vectors = self.vectors(texts, predict)
         if self.encoding_format == "base64":
             vectors = [base64.b64encode(np.array(vector, "<f4").tobytes()).decode("ascii")
                        for vector in vectors]
-        tokens = model.count_tokens(examples)
+        tokens = model.count_tokens([Example(text, None, None) for text in texts])
         return {"object": "list", "model": model.name, "data": [
             {"object": "embedding", "index": index, "embedding": vector}
             for index, vector in enumerate(vectors)],
             "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
 
 
-REQUESTS = {"/predict": PredictRequest, "/embed": EmbedRequest, "/similarity": SimilarityRequest,
-            "/rerank": RerankRequest, "/v1/embeddings": OpenAIRequest}  # by route
+class TokenizeRequest(Request):
+    """Splits texts into the tokens of the model's vocabulary, without their places in the texts."""
+    column = None
+    inputs: _Texts
+    add_special_tokens: Optional[bool] = None
+
+    def answer(self, model: ServedModel, predict: Predict) -> List[List[Dict[str, Any]]]:
+        tokenizer = model.tokenizer
+        ids, lengths = tokenizer.encode_batch(_listed(self.inputs))
+        rows = [[tokenizer.cls_id, *row, tokenizer.sep_id] if self.add_special_tokens is not False else row
+                for row in np.split(ids, np.cumsum(lengths)[:-1])]
+        return [[{"id": int(number), "text": token, "special": token in _SPECIAL, "start": None, "stop": None}
+                 for number, token in zip(row, tokenizer.convert_ids_to_tokens(row))] for row in rows]
+
+
+class DecodeRequest(Request):
+    """Joins tokens to texts."""
+    column = None
+    ids: _Ids
+    skip_special_tokens: Optional[bool] = None
+
+    def answer(self, model: ServedModel, predict: Predict) -> List[str]:
+        rows = self.ids if isinstance(self.ids, list) else [self.ids]
+        rows, texts = rows if rows and isinstance(rows[0], list) else [rows], []
+        for index, row in enumerate(rows):
+            try:
+                tokens = model.tokenizer.convert_ids_to_tokens(row)
+            except KeyError as error:
+                raise Refusal(422, UNREAD, f"`ids`: the vocabulary has no {error}", index) from None
+            texts.append(" ".join(token for token in tokens if self.skip_special_tokens is False
+                                  or token not in _SPECIAL).replace(" ##", ""))
+        return texts
+
+
+REQUESTS = {  # by route
+    "/predict": PredictRequest, "/embed": EmbedRequest, "/similarity": SimilarityRequest,
+    "/rerank": RerankRequest, "/embeddings": OpenAIRequest, "/v1/embeddings": OpenAIRequest,
+    "/tokenize": TokenizeRequest, "/decode": DecodeRequest,
+    "/embed_all": EmbedAllRequest, "/embed_sparse": EmbedSparseRequest}
+
+
+def main_route(model: ServedModel) -> str:
+    """The route that POST / stands for."""
+    return next(route for route in ("/embed", "/rerank", "/predict") if REQUESTS[route].fits(model))
 
 
 class Error(BaseModel):

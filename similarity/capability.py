@@ -1,6 +1,5 @@
 """Models that give each text a vector: see `runs.capability`."""
 
-import functools
 import json
 import os
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -91,10 +90,8 @@ class TextEncoder(Capability):
             open_files = {"train": files.open_file(
                 sets.find(values, "train", files.EXTENSIONS), Given(columns, None, values.header),
                 labelled=False)}
-        texts = {name: data.load(
-            file, self.encoding, self.similarity.query_prefix, job.settings.store_dir,
-            dynamic_padding=job.settings.training.dynamic_padding)
-            for name, file in open_files.items()}
+        texts = {name: data.load(file, self.encoding, self.similarity.query_prefix,
+                                 job.settings.store_dir) for name, file in open_files.items()}
         train = texts.get("train") and (training or self._training)(job, texts["train"])
         return Sets(train, *({"": texts[name]} if name in texts else {} for name in ("dev", "test")))
 
@@ -107,7 +104,8 @@ class TextEncoder(Capability):
             texts.num_examples, texts.content_hash,
             model.training_forward_of(self.config, self.similarity.pooling, objective,
                                       max(2, texts.num_texts)),
-            functools.partial(texts.training_source, spread=objective.spreads),
+            lambda: texts.training_source(spread=objective.spreads)._replace(
+                dynamic_padding=job.settings.training.dynamic_padding),
             facts={"--loss": objective.loss, "--temperature": objective.temperature,
                    "--symmetric": objective.symmetric, "--spread_duplicates": objective.spreads},
             baseline=Baseline("giving all texts the same vector", lambda indices: _loss_of_equals(

@@ -1,9 +1,10 @@
 """Texts that belong together, tokenized in a store: a record is a text, an example some in a row."""
 
+import dataclasses
 import hashlib
 import os
 import pathlib
-from typing import Dict, Optional, Sequence, Tuple
+from typing import Optional, Sequence
 
 import numpy as np
 
@@ -17,25 +18,16 @@ _CHUNK_EXAMPLES = 4096
 _KEY_BYTES = 6  # two float32 hold them exactly: 24 bits each
 
 
+@dataclasses.dataclass(eq=False)
 class TextSet:
-    """The texts of a file. Made by `load`, or `encode` of texts in memory.
-
-    Attributes:
-        records: of the first example the anchor, its positive, its hard negatives; of the second ...
-        num_texts: of an example; 1 if each text is its own positive.
-        content_hash: identifies the file and what is read of it.
-    """
-
-    def __init__(self, records: store.Records, num_texts: int, encoding: Encoding,
-                 content_hash: str = "", dynamic_padding: bool = True,
-                 file: Optional[TextFile] = None):
-        self.records = records
-        self.num_texts = num_texts
-        self.encoding = encoding
-        self.content_hash = content_hash
-        self.dynamic_padding = dynamic_padding
-        self.file = file
-        self._found: Optional[Tuple[np.ndarray, np.ndarray]] = None
+    """The texts of a file. Made by `load`, or `encode` of texts in memory."""
+    # Of the first example the anchor, its positive, its hard negatives; of the second ...
+    records: store.Records
+    num_texts: int  # of an example; 1 if each text is its own positive
+    encoding: Encoding
+    content_hash: str = ""  # identifies the file and what is read of it
+    file: Optional[TextFile] = None
+    _unique: Sequence[np.ndarray] = ()
 
     @property
     def num_examples(self) -> int:
@@ -62,13 +54,12 @@ class TextSet:
         return self._distinct[1].reshape(-1, self.num_texts)
 
     @property
-    def _distinct(self) -> Tuple[np.ndarray, np.ndarray]:
+    def _distinct(self) -> Sequence[np.ndarray]:
         """The first record of each distinct text, and the number of each record's text."""
-        if self._found is None:
-            _, first, numbers = np.unique(self.records.scalars("key"), return_index=True,
-                                          return_inverse=True)
-            self._found = first, numbers
-        return self._found
+        if not self._unique:
+            _, *self._unique = np.unique(self.records.scalars("key"), return_index=True,
+                                         return_inverse=True)
+        return self._unique
 
     @property
     def num_left_out(self) -> np.ndarray:
@@ -101,8 +92,8 @@ class TextSet:
         records, count = self.records, self.num_texts
 
         def padded(name: str, texts: np.ndarray, length: int) -> Features:
-            found = token_features(records, texts.ravel(), length)
-            return {f"{name}_{part}": found[f"input_{part}"].reshape(*texts.shape, length)
+            features = token_features(records, texts.ravel(), length)
+            return {f"{name}_{part}": features[f"input_{part}"].reshape(*texts.shape, length)
                     for part in ("ids", "mask")}
 
         def fetch(indices: np.ndarray, t: int, u: int) -> Features:
@@ -117,33 +108,28 @@ class TextSet:
 
         lengths = records.lengths("input_ids").reshape(-1, count)
         return Source(lengths.max(axis=1), fetch, self.encoding.max_seq_length,
-                      self.dynamic_padding, keys=self.keys[:, :2] if spread else None,
+                      keys=self.keys[:, :2] if spread else None,
                       encoded=np.repeat(lengths, 2, axis=1) if count == 1 else lengths)
 
 
-def _columns(encoding: Encoding) -> Dict[str, store.Column]:
-    number = store.Column("int32", ragged=False)
-    return {"input_ids": store.Column(encoding.id_dtype, ragged=True),
-            "first_segment_length": number, "num_left_out": number,
-            "key": store.Column("uint64", ragged=False),
-            "score": store.Column("float32", ragged=False)}
-
-
-def load(file: TextFile, encoding: Encoding, query_prefix: str, store_dir: str, *,
-         dynamic_padding: bool = True) -> TextSet:
+def load(file: TextFile, encoding: Encoding, query_prefix: str, store_dir: str) -> TextSet:
     """Opens the tokenized texts of a file; tokenizes them if the store does not have them yet.
 
     Args:
         query_prefix: put before anchors.
     """
     content = [provenance.content_hash(file.path, store_dir), *file[1:], query_prefix]
+    number = store.Column("int32", ragged=False)
+    columns = {"input_ids": store.Column(encoding.id_dtype, ragged=True),
+               "first_segment_length": number, "num_left_out": number,
+               "key": store.Column("uint64", ragged=False),
+               "score": store.Column("float32", ragged=False)}
     records = open_or_tokenize(
         file.path, encoding, store_dir, f"texts-{pathlib.Path(file.path).stem}",
-        {"content": content, **encoding.facts()}, _columns(encoding), file.examples,
+        {"content": content, **encoding.facts()}, columns, file.examples,
         lambda examples: _encode(examples, encoding, query_prefix), unit="examples",
         chunk_size=_CHUNK_EXAMPLES)
-    return TextSet(records, file.num_texts, encoding, files.hash_of_json(content), dynamic_padding,
-                   file)
+    return TextSet(records, file.num_texts, encoding, files.hash_of_json(content), file)
 
 
 def encode(examples: Sequence[Example], encoding: Encoding, query_prefix: str) -> TextSet:

@@ -170,12 +170,11 @@ def open_file(path: str, given: Given, *, labelled: bool) -> TextFile:
     if label is not None:
         layout = _layout_of(table.values(label)) or _refuse_labels(table, label)
     num_texts, is_labelled = len(texts), labelled and label is not None
-    if layout == ENTAILMENT:
+    if layout == ENTAILMENT and is_labelled:
         relations = collections.Counter(map(str, table.values(label)))
         # A few contradictions are too few: premises without one would be left out.
-        num_texts += is_labelled and (
-            2 * relations[_CONTRADICTED] >= max(1, relations[_ENTAILED]))
-    places = read = texts + [label] * is_labelled
+        num_texts = 3 if 2 * relations[_CONTRADICTED] >= max(1, relations[_ENTAILED]) else 2
+    places = read = [*texts, label] if is_labelled else texts
     keys: Tuple[str, ...] = ()
     if table.format == "jsonl":
         places, keys = list(range(len(read))), tuple(table.names[position] for position in read)
@@ -247,8 +246,8 @@ def _refuse_labels(table: Table, label: int) -> str:
     odd = next(text for text in sorted(str(value).strip() for value in table.values(label))
                if not columns.are_numbers([text]))
     raise UserError(f"{table.path}: column {table.column(label)} has {log.brief(repr(odd))}, and "
-                    "labels are numbers or entailment, neutral and contradiction; name another one with "
-                    "--label_column, or the columns of the texts with --text_column")
+                    "labels are numbers or entailment, neutral and contradiction; name another one "
+                    "with --label_column, or the columns of the texts with --text_column")
 
 
 def _report(file: TextFile, table: Table, texts: Sequence[int], label: Optional[int]) -> None:

@@ -12,7 +12,7 @@ from typing import Iterator, Set
 import numpy as np
 
 from engine.data import parts
-from engine.data.chunks import in_chunks
+from engine.data.parts import in_chunks
 from engine.disk import files, provenance
 from engine.disk.provenance import Source
 from engine.disk.resumable_file import ResumableFile, array_header, record_of
@@ -70,17 +70,16 @@ def build(folder: str, file: TextFile, encoder: Encoder) -> None:
     vectors = ResumableFile(os.path.join(folder, _VECTORS), {**facts, **encoder.facts()},
                             header=array_header(total, encoder.size))
     with vectors.completing(f"of {total:,} documents"):
-        if vectors.num_rows < total:
-            _append_all(vectors, texts.path, total, encoder)
-
-
-def _append_all(vectors: ResumableFile, texts_path: str, total: int, encoder: Encoder) -> None:
-    left = itertools.islice(_Texts(texts_path), vectors.num_rows, None)
-    with Counter("Encoding", unit="documents", total=total - vectors.num_rows) as counter:
-        # Whole chunks are appended: a resumed run computes the same batches, so the same roundings.
-        for chunk in in_chunks(left, _CHUNK_TEXTS):
-            vectors.append(encoder.of_texts(chunk, counter.advance).tobytes(), len(chunk))
-    encoder.report("the documents")
+        num_left = total - vectors.num_rows
+        if not num_left:
+            return
+        left = itertools.islice(_Texts(texts.path), vectors.num_rows, None)
+        with Counter("Encoding", unit="documents", total=num_left) as counter:
+            # Whole chunks are appended: a resumed run computes the same batches, so the same
+            # roundings.
+            for chunk in in_chunks(left, _CHUNK_TEXTS):
+                vectors.append(encoder.of_texts(chunk, counter.advance).tobytes(), len(chunk))
+        encoder.report("the documents")
 
 
 class _Texts:
@@ -120,22 +119,20 @@ class Index:
     """
 
     def __init__(self, folder: str, encoder: Encoder):
-        path = os.path.join(folder, _VECTORS)
         if not is_there(folder):
             raise UserError(f"--output_dir={folder} holds no complete index; build it with "
                             "--documents")
-        texts_path = os.path.join(folder, _TEXTS)
-        record, of_texts = record_of(path), record_of(texts_path)
-        other = provenance.difference(record, encoder.facts())
+        paths = [os.path.join(folder, name) for name in (_VECTORS, _TEXTS)]
+        records = list(map(record_of, paths))
+        other = provenance.difference(records[0], encoder.facts())
         if other:
             raise UserError(f"--output_dir={folder} is an index of vectors of another model: another "
                             f"{other}; give the --model_dir and the flags that built it")
-        self.texts = _Texts(texts_path)
-        header = array_header(record["rows"], encoder.size)
-        size = len(header) + 4 * record["rows"] * encoder.size
-        if not size == os.path.getsize(path) == record["bytes"] or not (
-                0 < record["rows"] == len(self.texts)) or not (
-                provenance.is_intact(path, record) and provenance.is_intact(texts_path, of_texts)):
+        self.texts, shape = _Texts(paths[1]), (records[0]["rows"], encoder.size)
+        header = array_header(*shape)
+        size = len(header) + 4 * shape[0] * shape[1]
+        if not (size == records[0]["bytes"] and 0 < shape[0] == len(self.texts)
+                and all(map(provenance.is_intact, paths, records))):
             raise UserError(f"--output_dir={folder} is damaged: {_VECTORS} and {_TEXTS} are not as "
                             "their records say; remove the folder and build it again")
-        self.vectors = np.memmap(path, np.float32, "r", len(header), (record["rows"], encoder.size))
+        self.vectors = np.memmap(paths[0], np.float32, "r", len(header), shape)

@@ -50,10 +50,11 @@ def ranking(vectors: tf.Tensor, keys: tf.Tensor, temperature: float,
     return (loss(scores) + loss(tf.transpose(scores[:, :count]))) / 2
 
 
-def _equal(some: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
+def _equal(keys: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
     """Which of the keys [n, 2] and [m, 2] are equal, [n, m]."""
-    same = [tf.equal(some[:, half, tf.newaxis], others[tf.newaxis, :, half]) for half in (0, 1)]
-    return same[0] & same[1]
+    first, second = (tf.equal(keys[:, half, tf.newaxis], others[tf.newaxis, :, half])
+                     for half in (0, 1))
+    return first & second
 
 
 def score(vectors: tf.Tensor, scores: tf.Tensor, temperature: float) -> tf.Tensor:

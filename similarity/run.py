@@ -1,6 +1,18 @@
-"""Trains BERT to give similar texts similar vectors, on every visible GPU.
+"""Trains BERT to give similar texts similar vectors, on every GPU that
+CUDA_VISIBLE_DEVICES shows.
 
-  python -m similarity.run --data_dir=pairs --do_train --do_eval ...
+  python -m similarity.run --data_dir=pairs --do_train --do_eval --do_predict \\
+    --vocab_file=$BERT/vocab.txt --bert_config_file=$BERT/bert_config.json \\
+    --init_checkpoint=$BERT/bert_model.ckpt --output_dir=out
+
+--data_dir has train.*, dev.* and test.*: .tsv, .txt (tab-separated), .csv or .jsonl with an anchor
+and its positive a line, also with hard negatives; pairs with a score or a label 0 or 1; pairs with
+entailment, neutral or contradiction; single texts; or .json in SQuAD's format, for questions and
+their paragraphs. The columns decide, and the log says which. Every other text of a step, on all
+cards and in all micro-batches, is a negative.
+--do_eval also measures a model that is not trained, given as --init_checkpoint. --do_predict writes
+the similarities of each line's texts, or a single text's vector, to test_results.tsv.
+Batch sizes are per replica (GPU) and count examples.
 """
 
 import dataclasses
@@ -19,22 +31,6 @@ from similarity import files, model
 from similarity.files import Given, TextFile
 from similarity.capability import Similarity, TextEncoder, described
 from similarity.model import Objective
-
-USAGE = """Trains BERT to give similar texts similar vectors, on every GPU that
-CUDA_VISIBLE_DEVICES shows.
-
-  python -m similarity.run --data_dir=pairs --do_train --do_eval --do_predict \\
-    --vocab_file=$BERT/vocab.txt --bert_config_file=$BERT/bert_config.json \\
-    --init_checkpoint=$BERT/bert_model.ckpt --output_dir=out
-
---data_dir has train.*, dev.* and test.*: .tsv, .txt (tab-separated), .csv or .jsonl with an anchor
-and its positive a line, also with hard negatives; pairs with a score or a label 0 or 1; pairs with
-entailment, neutral or contradiction; single texts; or .json in SQuAD's format, for questions and
-their paragraphs. The columns decide, and the log says which. Every other text of a step, on all
-cards and in all micro-batches, is a negative.
---do_eval also measures a model that is not trained, given as --init_checkpoint. --do_predict writes
-the similarities of each line's texts, or a single text's vector, to test_results.tsv.
-Batch sizes are per replica (GPU) and count examples."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,4 +140,4 @@ def _objective(chosen: LossSettings, train: TextFile,
 
 
 if __name__ == "__main__":
-    command.run(main, define_flags(), usage=USAGE)
+    command.run(main, define_flags(), usage=__doc__)

@@ -1,6 +1,17 @@
-"""Finds the documents that are most similar to queries, and hard negatives for a training.
+"""Finds the documents that are most similar to queries, with a model that python -m
+similarity.run has trained, on every GPU that CUDA_VISIBLE_DEVICES shows.
 
   python -m similarity.search --model_dir=out --documents=texts.txt --output_dir=index < queries.txt
+  python -m similarity.search --model_dir=out --output_dir=index < queries.txt > found.tsv
+  python -m similarity.search --model_dir=out --output_dir=index --mine_negatives=pairs.tsv \\
+    --output_file=train.tsv
+
+The first builds the index and then answers; after an interruption it goes on. Files of documents
+are .txt or .tsv, .csv, .jsonl, or .json in SQuAD's format (its paragraphs): a text a line or, of
+lines with several texts, those that are no anchors, each once. Standard input has a query a line;
+one that arrives alone on a pipe is answered at once. All documents are compared with each query.
+The third writes the pairs of a file with hard negatives, to train from: documents that the model
+finds, and that are no positives of the anchor.
 """
 
 import dataclasses
@@ -15,8 +26,8 @@ from encoder.label_types import LINE_CHARACTERS
 from engine import log, settings
 from engine.cli import command, device_flags
 from engine.data import text_files
-from engine.data.chunks import ArrivingLines, in_chunks
-from engine.data.odd_rows import OddRows
+from engine.data.parts import ArrivingLines, in_chunks
+from engine.data.text_files import OddRows
 from engine.disk import files
 from engine.errors import UserError
 from engine.inference import PredictionSettings
@@ -27,21 +38,6 @@ from similarity.index import Index, build, is_there
 from similarity.mining import MiningSettings, mine
 from similarity.nearest import nearest
 from similarity.vectors import Encoder
-
-USAGE = """Finds the documents that are most similar to queries, with a model that python -m
-similarity.run has trained, on every GPU that CUDA_VISIBLE_DEVICES shows.
-
-  python -m similarity.search --model_dir=out --documents=texts.txt --output_dir=index < queries.txt
-  python -m similarity.search --model_dir=out --output_dir=index < queries.txt > found.tsv
-  python -m similarity.search --model_dir=out --output_dir=index --mine_negatives=pairs.tsv \\
-    --output_file=train.tsv
-
-The first builds the index and then answers; after an interruption it goes on. Files of documents
-are .txt or .tsv, .csv, .jsonl, or .json in SQuAD's format (its paragraphs): a text a line or, of
-lines with several texts, those that are no anchors, each once. Standard input has a query a line;
-one that arrives alone on a pipe is answered at once. All documents are compared with each query.
-The third writes the pairs of a file with hard negatives, to train from: documents that the model
-finds, and that are no positives of the anchor."""
 
 _CHUNK_QUERIES = 1024
 _SPACES = str.maketrans(dict.fromkeys(LINE_CHARACTERS, " "))  # in columns of TSV
@@ -165,4 +161,4 @@ def _lines_of(query: str, scores: np.ndarray, numbers: np.ndarray, index: Index,
 
 
 if __name__ == "__main__":
-    command.run(main, define_flags(), usage=USAGE)
+    command.run(main, define_flags(), usage=__doc__)

@@ -15,9 +15,9 @@ _FIRST_WIDE = "\u2e80"  # from here on scripts are written without spaces
 def page(measured: Measured) -> List[Section]:
     """The sections on a dev set."""
     return [class_scores(itertools.islice(row.values(), 5) for row in measured.table),
-            MarkedTexts("Sentences with mistakes", "Those with most mistakes first. Blue entities are right; "
-                        "orange ones are not found (true) or not there (predicted) with this type, begin and "
-                        "end.", _sentences(measured.shown))]
+            MarkedTexts("Sentences with mistakes", "Those with most mistakes first. Blue entities are "
+                        "right; orange ones are not found (true) or not there (predicted) with this "
+                        "type, begin and end.", _sentences(measured.shown))]
 
 
 def _sentences(shown: Found) -> List[Dict[str, List[Part]]]:

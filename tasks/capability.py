@@ -64,21 +64,6 @@ _OUTPUTS: Mapping[Type[Kind], _Output] = {
         lambda logits: {"value": tf.squeeze(logits, -1)})}
 
 
-class Reading(NamedTuple):
-    """What a classifier reads, in words, for its model card."""
-    examples: str
-    tokens: str
-    second_segment: str  # where segment_ids are 1
-    outputs: str  # what to say of them in addition, or ""
-    command: str  # of this project that reads the export
-    does: Optional[str] = None  # what it predicts; None: what its labels say
-
-
-_TEXTS = Reading(
-    "single texts", "`[CLS] text [SEP]`, or `[CLS] text [SEP] text [SEP]` for a pair,",
-    "the second text and its `[SEP]`", "", model_card.PREDICT.format(input="texts.txt"))
-
-
 def results_of(kind: Kind, logits: np.ndarray) -> Iterator[Result]:
     """What is predicted, from the logits, [n, outputs]."""
     scores = kind.scores(logits)
@@ -96,11 +81,9 @@ class Classifier(Capability):
 
     Attributes:
         classification: what is classified.
-        reading: what it reads, in words.
     """
     verb, unit = "Predicting", "examples"
     prediction_files = ("test_results*.tsv", "predict*.txt")
-    reading = _TEXTS
 
     def __init__(self, classification: Classification, config: BertConfig, encoding: Encoding):
         super().__init__(config, encoding)
@@ -223,20 +206,24 @@ class Classifier(Capability):
         return _OUTPUTS[type(self.kind)].of_logits(logits)
 
     def card(self) -> Card:
-        kind, encoding, reading = self.kind, self.encoding, self.reading
-        if reading is _TEXTS and self.classification.takes_pairs:
-            reading = _TEXTS._replace(examples="pairs of texts")
-        of_window = "" if encoding.long_texts.long_texts != WINDOWS else (
-            ". They are those of one window: a text that is too long is several inputs, which the "
-            "program below makes, combining their logits by their mean")
+        kind = self.kind
         does, outputs = (text.format(count=kind.num_outputs) for text in _OUTPUTS[type(kind)][:2])
+        if self.encoding.long_texts.long_texts == WINDOWS:
+            outputs += (". They are those of one window: a text that is too long is several inputs, "
+                        "which the program below makes, combining their logits by their mean")
         return Card(
-            f"{reading.does or does}, for {reading.examples}", kind.labels,
-            f"""\
-{reading.tokens} as WordPiece ids of `assets.extra/vocab.txt`, at most {encoding.max_seq_length} of them, {model_card.casing(self)}.
+            f"{does}, for {'pairs of' if self.classification.takes_pairs else 'single'} texts",
+            kind.labels, self.inputs_of(
+                "`[CLS] text [SEP]`, or `[CLS] text [SEP] text [SEP]` for a pair,",
+                "the second text and its `[SEP]`"),
+            outputs, model_card.PREDICT.format(input="texts.txt"))
+
+    def inputs_of(self, tokens: str, second_segment: str) -> str:
+        """`Card.inputs`: what the tokens are, and where segment_ids are 1."""
+        return f"""\
+{tokens} as WordPiece ids of `assets.extra/vocab.txt`, at most {self.encoding.max_seq_length} of them, {model_card.casing(self)}.
 Inputs, all int32 `[batch, length]`: `input_ids`, padded with 0; `input_mask`, 1 on ids and 0 on
-padding; `segment_ids`, 1 on {reading.second_segment}, else 0.""",
-            outputs + reading.outputs + of_window, reading.command)
+padding; `segment_ids`, 1 on {second_segment}, else 0."""
 
     def reader(self) -> Reader:
         kind, encoding = self.kind, self.encoding

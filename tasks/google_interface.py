@@ -169,16 +169,12 @@ def file_based_convert_examples_to_features(
         for index, example in enumerate(examples):
             features = convert_single_example(index, example, label_list, max_seq_length,
                                               tokenizer)
-            writer.write(_record(features))
-
-
-def _record(features: InputFeatures) -> bytes:
-    columns = {"input_ids": features.input_ids, "input_mask": features.input_mask,
-               "segment_ids": features.segment_ids, "label_ids": [features.label_id],
-               "is_real_example": [int(features.is_real_example)]}
-    return tf.train.Example(features=tf.train.Features(feature={
-        name: tf.train.Feature(int64_list=tf.train.Int64List(value=values))
-        for name, values in columns.items()})).SerializeToString()
+            columns = {"input_ids": features.input_ids, "input_mask": features.input_mask,
+                       "segment_ids": features.segment_ids, "label_ids": [features.label_id],
+                       "is_real_example": [int(features.is_real_example)]}
+            writer.write(tf.train.Example(features=tf.train.Features(feature={
+                name: tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+                for name, values in columns.items()})).SerializeToString())
 
 
 def file_based_input_fn_builder(input_file: str, seq_length: int, is_training: bool,
@@ -273,14 +269,11 @@ def model_fn_builder(bert_config: modeling.BertConfig, num_labels: int,
                 optimization.create_optimizer(
                     loss, learning_rate, num_train_steps, num_warmup_steps)))
         if mode == tf.estimator.ModeKeys.EVAL:
-            return tf.estimator.EstimatorSpec(mode, loss=loss, eval_metric_ops=_metrics(
-                per_example_loss, label_ids, logits, features.get("is_real_example")))
+            is_real = features.get("is_real_example")
+            weights = None if is_real is None else tf.cast(is_real, tf.float32)
+            return tf.estimator.EstimatorSpec(mode, loss=loss, eval_metric_ops={
+                "eval_accuracy": tf.metrics.accuracy(
+                    label_ids, tf.argmax(logits, axis=-1), weights),
+                "eval_loss": tf.metrics.mean(per_example_loss, weights)})
         return tf.estimator.EstimatorSpec(mode, predictions={"probabilities": probabilities})
     return model_fn
-
-
-def _metrics(per_example_loss: tf.Tensor, label_ids: tf.Tensor, logits: tf.Tensor,
-             is_real_example: Optional[tf.Tensor]) -> Dict[str, Any]:
-    weights = None if is_real_example is None else tf.cast(is_real_example, tf.float32)
-    return {"eval_accuracy": tf.metrics.accuracy(label_ids, tf.argmax(logits, axis=-1), weights),
-            "eval_loss": tf.metrics.mean(per_example_loss, weights)}

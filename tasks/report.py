@@ -25,10 +25,11 @@ class Shown(NamedTuple):
 def page(classification: Classification, measured: Measured) -> List[Section]:
     """The sections on a dev set."""
     labels, details = classification.kind.labels, measured.details
+    note = ("Wrong predictions, the most confident first, with their probability." if labels
+            else "The farthest off first.")
     return [class_scores(row.values() for row in details["per_class"]),
             confusion(labels, details["confusion_matrix"]),
-            MarkedTexts("Mistakes", "Wrong predictions, the most confident first, with their probability."
-                        if labels else "The farthest off first.", _mistakes(classification, measured.shown))]
+            MarkedTexts("Mistakes", note, _mistakes(classification, measured.shown))]
 
 
 def confusion(labels: Sequence[str], counts: Sequence[Sequence[int]]) -> Table:
@@ -47,8 +48,8 @@ def confusion(labels: Sequence[str], counts: Sequence[Sequence[int]]) -> Table:
 
     return Table(
         "Confusion matrix", "A row for each true label, a column for each predicted one"
-        f"{'' if is_numbered else ', in the same order'}. Blue is right, orange is wrong; the deeper, the "
-        "larger the share of the row.",
+        f"{'' if is_numbered else ', in the same order'}. Blue is right, orange is wrong; the "
+        "deeper, the larger the share of the row.",
         ["", *labels] if is_numbered else [],
         [[label, *(cell(true, predicted) for predicted in range(len(labels)))]
          for true, label in enumerate(labels[:len(counts)])],
@@ -66,7 +67,7 @@ def _mistakes(classification: Classification, shown: Shown) -> List[Dict[str, Li
         return kind.format_label(label) or "none" if kind.labels else number(float(label))
 
     return [{**{title: [Part(text[:_MAX_CHARACTERS])]
-                for title, text in (("Text", examples[index].text_a), ("Second text", examples[index].text_b))
+                for title, text in zip(("Text", "Second text"), examples[index][:2])
                 if text is not None},
              "Label": [Part(name(shown.labels[index]))],
              "Predicted": [Part(name(shown.predicted[index]), ("" if kind.labels else "off by ")

@@ -4,7 +4,7 @@ What the flags do not give is detected from the training file and logged.
 """
 
 import collections
-from typing import Counter, Dict, Optional, Sequence, Tuple
+from typing import Counter, Dict, Optional, Sequence
 
 from absl import flags
 
@@ -138,7 +138,8 @@ def _infer_kind(values: flags.FlagValues, table: columns.Table,
         return label_types.Regression()
     _check_number(counts, split.file)
     label_types.check_labels(counts, f"{split.file} (is --label_column right?)")
-    labels = _sorted_labels(counts)
+    are_numbers = columns.are_numbers(counts)  # then they are in the order of their values
+    labels = tuple(sorted(counts, key=lambda label: (float(label) if are_numbers else 0, label)))
     shown = ", ".join(label[:40] for label in labels[:10]) + (", ..." if len(labels) > 10 else "")
     basis = f" (detected: {'some are lists' if several else 'few are fractions'}; see --label_kind)"
     log.info(f"{split.file}: {len(labels):,} labels ({shown}), "
@@ -206,10 +207,3 @@ def _are_fractions(counts: Counter[str], lines: Dict[str, int], file: str) -> bo
             f"{file}: {numbers:,} of {num_rows:,} labels are numbers, {fractions:,} with a fraction (the "
             f"first on line {line}), so this is a regression; to change that, set --label_kind")
     return odd is None and fractions > 0
-
-
-def _sorted_labels(labels: Counter[str]) -> Tuple[str, ...]:
-    """The labels in the order of their values if all are numbers, else in alphabetical order."""
-    if columns.are_numbers(labels):
-        return tuple(sorted(labels, key=lambda label: (float(label), label)))
-    return tuple(sorted(labels))

@@ -159,7 +159,7 @@ def source(tiny_model, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def made(tiny_model, tiny_classifier, tmp_path_factory):
+def models(tiny_model, tiny_classifier, tmp_path_factory):
     """Models made by the commands from one another; a test that changes one makes a copy."""
     from models_of_commands import make_all
     return make_all(tiny_model, tiny_classifier, tmp_path_factory.mktemp("models"))

@@ -5,7 +5,7 @@ import os
 import random
 import struct
 import tempfile
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, Iterator, Tuple
 
 import tensorflow.compat.v1 as tf
 
@@ -58,7 +58,7 @@ def _change_json(content: bytes, generator: random.Random) -> Change:
             f"entry {key!r} {how}: {str(value)[:20]!r}")
 
 
-def _places(value: Any):
+def _places(value: Any) -> Iterator[Tuple[Any, Any]]:
     if isinstance(value, (dict, list)):
         for key in (list(value) if isinstance(value, dict) else range(len(value))):
             yield value, key
@@ -68,10 +68,11 @@ def _places(value: Any):
 def _change_line(of_line: Callable[[bytes, random.Random], Change]) -> Callable[..., Change]:
     """A change of one line of a text, which may also be lost or repeated."""
     def change(content: bytes, generator: random.Random) -> Change:
-        lines: List[bytes] = content.split(b"\n")
+        lines = content.split(b"\n")
         number = generator.randrange(len(lines))
         line, what = of_line(lines[number], generator)
-        new = generator.choice(([line], [line], [line], [], [lines[number], generator.choice(lines)]))
+        two = [lines[number], generator.choice(lines)]
+        new = generator.choice(([line], [line], [line], [], two))
         return (b"\n".join([*lines[:number], *new, *lines[number + 1:]]),
                 f"line {number + 1}: {what if new == [line] else f'{len(new)} lines'}")
     return change

@@ -1,35 +1,120 @@
 """The scenes: each toy run of the tests, and the other commands on the files and models of those.
 
-A command that trains has a scene when it has a row in `tests/helpers/toy_runs.py`. To import this
-configures TensorFlow's devices.
+A command that trains has a scene when it has a row in `tests/helpers/toy_runs.py`.
 """
 
+import contextlib
 import glob
-import importlib
 import json
 import os
 import shutil
+import signal
 import sys
+import time
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 from benchmarks import report
-from benchmarks.fuzzing.scenes import Flags, Scene
+from encoder import convert
+from engine.errors import USER_ERROR_STATUS
 
 sys.path[:0] = [os.path.join(report.ROOT, "tests"), os.path.join(report.ROOT, "tests", "helpers")]
 
+import processes  # noqa: E402
 import toy_runs  # noqa: E402
-from commands import run_here  # noqa: E402
+from commands import Flags, arguments, run_here  # noqa: E402
 from conftest import WORDS, sentences, write_tiny_model  # noqa: E402
 from rewriting_files import made_up_texts  # noqa: E402
+
+SECONDS, RESIDENT_BYTES = 60.0, 2e9  # that a command may take
+MOST_BYTES = 8 << 30  # of its data: more is refused by the system
+_PROGRAM = f"""import ctypes, resource, runpy, sys
+sys.path.insert(0, {report.ROOT!r})
+resource.setrlimit(resource.RLIMIT_DATA, ({MOST_BYTES}, {MOST_BYTES}))
+sys.modules.pop({{module!r}}, None)
+{{before}}
+runpy.run_module({{module!r}}, run_name="__main__", alter_sys=True)"""
+
+
+class Ended(NamedTuple):
+    """How a command has ended."""
+    status: int  # negative after a signal
+    said: str
+    seconds: float
+    peak: float  # bytes
+
+    def wrong(self) -> str:
+        """What no command may do, whatever its files hold; "" if it has done none of it."""
+        if self.seconds > SECONDS or self.peak > RESIDENT_BYTES:
+            return f"{self.seconds:.0f} s, {self.peak / 1e9:.1f} GB"
+        if "Traceback" in self.said or self.status not in (0, USER_ERROR_STATUS):
+            return f"status {self.status}, a traceback or a crash"
+        lines = self.said.splitlines()
+        errors = [line for line in lines if line.startswith("error: ")]
+        return "not one line at the end" if self.status and errors != lines[-1:] else ""
+
+
+class Scene(NamedTuple):
+    """A command that succeeds in seconds on undamaged files of a folder, which flags name {}."""
+    name: str
+    module: str
+    flags: Flags
+    folder: str  # from which it is copied
+    files: Tuple[str, ...]  # those to damage: paths in the folder, or beginnings of them
+    # Beginnings of the names of files with checksums, or that are made again: if one is damaged and
+    # the command succeeds, the results are as without the damage.
+    checked: Tuple[str, ...] = ()
+    results: Tuple[str, ...] = ()
+
+    def arguments(self, folder: str) -> List[str]:
+        """The command's arguments, for files in a folder."""
+        return [argument.replace("{}", folder) for argument in arguments(self.flags)]
+
+    def copy_to(self, folder: str) -> str:
+        """Replaces the folder by a copy of the files that the flags name; returns its path."""
+        shutil.rmtree(folder, ignore_errors=True)
+        os.makedirs(folder)
+        for name in {str(value).split("/")[1] for value in self.flags.values()
+                     if str(value).startswith("{}/")}:
+            path, copy = os.path.join(self.folder, name), os.path.join(folder, name)
+            if os.path.isdir(path):
+                shutil.copytree(path, copy)
+            elif os.path.exists(path):
+                shutil.copy(path, copy)
+        return folder
+
+    def run(self, folder: str, changed: Sequence[str] = (), *, before: str = "",
+            strike: Tuple[float, int] = (SECONDS, signal.SIGKILL)) -> Ended:
+        """Runs the command in a folder, and kills it if it takes too long.
+
+        Args:
+            changed: arguments in place of the scene's own.
+            before: code that its process runs before it.
+            strike: after how many seconds it gets which signal; a second later SIGCONT follows.
+        """
+        program = _PROGRAM.format(module=self.module, before=before)
+        log, start = os.path.join(os.path.dirname(folder), "log"), time.time()
+        with open(log, "w") as file:
+            process = processes.start(["-c", program, *(changed or self.arguments(folder))],
+                                      cwd=folder, stdout=file, stderr=file)
+        signals, ended = [strike, (strike[0] + 1, signal.SIGCONT), (SECONDS, signal.SIGKILL)], 0
+        while not ended:
+            time.sleep(0.01)
+            ended, status, usage = os.wait4(process.pid, os.WNOHANG)
+            if not ended and signals and time.time() - start > signals[0][0]:
+                os.kill(process.pid, signals.pop(0)[1])
+        code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status)
+        process.returncode = code  # it is not waited for again
+        said = Path(log).read_text(encoding="utf-8", errors="replace")
+        return Ended(code, said, time.time() - start, usage.ru_maxrss * 1024.0)
+
 
 _CLASSIFIER, _MASKED_LM, _RANKER = _OWN = "run_classifier", "pretraining.run", "rewriting.run"
 # Of a folder with a model: beginnings of the names of what describes and holds it.
 _MODEL = ("model.ckpt", "checkpoint", "task.json", "vocab.txt", "bert_config.json", "run.json",
           "evaluations.json")
-_RESULTS = ("eval_results.txt", "predict.txt", "test_results.tsv")
-_NEW, _ONE = dict(output_dir="{}/new"), dict(num_cpu_replicas=1)
-_TRAINED = dict(output_dir=f"{{}}/{_CLASSIFIER}")
+_NEW, _TRAINED = dict(output_dir="{}/new"), dict(output_dir=f"{{}}/{_CLASSIFIER}")
+_ONE = dict(num_cpu_replicas=1)
 # The commands that do not train, on what the trained ones have written and on `_files`.
 _OTHERS: Dict[str, Tuple[str, Flags]] = {
     "exporting": ("run_classifier", dict(_TRAINED, do_export=True)),
@@ -40,53 +125,52 @@ _OTHERS: Dict[str, Tuple[str, Flags]] = {
     "creating data": ("pretraining.create_data", dict(
         input_file="{}/text.txt", output_file="{}/new.tfrecord", num_processes=1, dupe_factor=1,
         vocab_file="{}/model/vocab.txt", max_seq_length=16, max_predictions_per_seq=3)),
-    "making slots": ("rewriting.create_data", dict(_NEW, input_file="{}/texts.txt", num_negatives=1)),
+    "making slots": ("rewriting.create_data", dict(
+        _NEW, input_file="{}/texts.txt", num_negatives=1)),
     "features": ("extract_features", dict(
         init_checkpoint=f"{{}}/{_MASKED_LM}", layers="-1", **_ONE, input_file="{}/lines.txt",
         output_file="{}/features.jsonl", max_seq_length=16)),
     "augmenting": ("augmentation.run", dict(
-        task_name="cola", data_dir="{}/cola", init_checkpoint=f"{{}}/{_MASKED_LM}", N=1, M=2, **_ONE,
-        glove_embs="{}/glove.txt", output_dir="{}/augmented")),
+        _NEW, task_name="cola", data_dir="{}/cola", init_checkpoint=f"{{}}/{_MASKED_LM}", N=1, M=2,
+        glove_embs="{}/glove.txt", **_ONE)),
     "rewriting": ("rewriting.rewrite", dict(
         output_dir=f"{{}}/{_RANKER}", pool_file="{}/slots/pool.txt", **_ONE,
         input_file="{}/inputs.txt", output_file="{}/rewrites.tsv", num_candidates=4))}
 
 
 def make(folder: str) -> List[Scene]:
-    """Makes the scenes and their files, in a folder below this one."""
-    base, half = Path(folder, "whole"), Path(folder, "half")
+    """Makes the scenes and their files in a folder, whatever was there."""
+    shutil.rmtree(folder, ignore_errors=True)
+    base, half = (Path(os.path.realpath(folder), name) for name in ("whole", "half"))
     (base / "model").mkdir(parents=True)
     for name, lines in _files().items():
         (base / name).write_text("".join(
             f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines))
-    runs = _trainings(base)
-    for name in os.listdir(str(base / _CLASSIFIER)):
-        if name.startswith(("eval_results", "predict", "test_results", "report")):
-            (base / _CLASSIFIER / name).unlink()
-    shutil.copytree(str(base), str(half))
-    for path in glob.glob(f"{half / _CLASSIFIER}/model.ckpt-8*"):
-        os.remove(path)
-    _run("encoder.convert", dict(from_tensorflow=f"{{}}/{_CLASSIFIER}", output_dir="{}/hf"), base)
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+        runs = _trainings(base)
+    for pattern in ("eval_results*", "predict*", "test_results*", "report*"):
+        for path in list((base / _CLASSIFIER).glob(pattern)):  # commands shall write them again
+            path.unlink()
+    shutil.copytree(str(base), str(half), ignore=shutil.ignore_patterns("model.ckpt-8*"))
+    convert.convert_from_tensorflow(str(base / _CLASSIFIER), str(base / "hf"))
 
     def scene(name: str, module: str, flags: Flags, of: Path = base, **more: Any) -> Scene:
-        return Scene(name, module, flags, str(of), **{"files": _files_of(flags, base), **more})
+        files = *_files_of(flags, base), *["store/"] * bool(more)
+        return Scene(name, module, flags, str(of), files, **more)
 
-    resumed = runs[_CLASSIFIER]
-    evaluated = dict(resumed, do_train=False)
-    own = {name: value for name, value in resumed.items() if name != "data_dir"}
-    own.update(_NEW, task_name="file", do_predict=False, train_file="{}/train.jsonl", dev_file="{}/dev.csv")
+    resumed, evaluated = runs[_CLASSIFIER], dict(runs[_CLASSIFIER], do_train=False)
+    own = dict(resumed, **_NEW, task_name="file", data_dir=None, do_predict=False,
+               train_file="{}/train.jsonl", dev_file="{}/dev.csv")
     tagged = dict(runs["tagging.run --crf"], **_NEW, do_predict=False, train_file="{}/tags.jsonl")
-    of_run = dict(checked=("store/", *_below(_CLASSIFIER, "model.ckpt-", "checkpoint")),
-                  results=_below(_CLASSIFIER, *_RESULTS))
+    of_run = dict(
+        checked=("store/", *_below(_CLASSIFIER, "model.ckpt-", "checkpoint")),
+        results=_below(_CLASSIFIER, "eval_results.txt", "predict.txt", "test_results.tsv"))
     return [
         *(scene(run, run.split(" ")[0], {**flags, **_NEW}) for run, flags in runs.items()
           if run != _CLASSIFIER),
-        scene("evaluating", "run_classifier", evaluated,
-              files=(*_files_of(evaluated, base), "store/"), **of_run),
-        scene("resuming", "run_classifier", resumed, half,
-              files=(*_files_of(resumed, half), "store/"), **of_run),
-        scene("own data", "run_classifier", own),
-        scene("tagging lines", "tagging.run", tagged, files=("tags.jsonl",)),
+        scene("evaluating", "run_classifier", evaluated, **of_run),
+        scene("resuming", "run_classifier", resumed, half, **of_run),
+        scene("own data", "run_classifier", own), scene("tagging lines", "tagging.run", tagged),
         *(scene(name, module, flags) for name, (module, flags) in _OTHERS.items())]
 
 
@@ -94,10 +178,11 @@ def _files() -> Dict[str, List[Any]]:
     """Other formats of a user's own files, and what commands read besides: the lines, by name."""
     texts = sentences(32, seed=4)
     return {
-        "lines.txt": sentences(30), "inputs.txt": made_up_texts(70, seed=3),  # more than one batch of them
+        "lines.txt": sentences(30),
+        "inputs.txt": made_up_texts(70, seed=3),  # more than one batch of them
         "text.txt": [line for number, text in enumerate(sentences(30, seed=5))
                      for line in ([text] if number % 6 else [text, ""])],
-        "train.jsonl": [{"text": text, "label": "ab"[number % 2]} for number, text in enumerate(texts)],
+        "train.jsonl": [{"text": text, "label": "ab"[len(text) % 2]} for text in texts],
         "dev.csv": ["text,label", *(f'"{text}",a' for text in texts[:8])],
         "tags.jsonl": [{"text": f"the cat or {text}",
                         "label": {"ANIMAL": {"cat": [[4, 6]]}, "PLACE": {"the": [[0, 2]]}}}
@@ -120,17 +205,13 @@ def _trainings(base: Path) -> Dict[str, Flags]:
     read = {flags.get(name) for flags in runs.values() for name in ("teacher", "student")}
     for run, flags in runs.items():
         if run in _OWN or flags["output_dir"] in read:
-            _run(run.split(" ")[0], flags, base)
+            run_here({name: value.replace("{}", str(base)) for name, value in flags.items()},
+                     toy_runs.module_of(run))
     return runs
 
 
-def _run(module: str, flags: Flags, base: Path) -> None:
-    run_here({name: str(value).replace("{}", str(base)) for name, value in flags.items()},
-             importlib.import_module(module))
-
-
 def _files_of(flags: Flags, base: Path) -> Tuple[str, ...]:
-    """The files that flags name and that are there, a store's left out; of a model's folder, its own."""
+    """The files that flags name and that are there, but stores; of a model's folder, its own."""
     paths = [str(value)[len("{}/"):] for name, value in flags.items()
              if str(value).startswith("{}/") and name != "store_dir"]
     return tuple(file for path in paths for file in (

@@ -66,8 +66,8 @@ def command(cell: Cell, machine: Machine) -> Dict[str, Any]:
     answer: Dict[str, Any] = {"ok": True}
     for count in sorted({1, machine.num_cards}):
         with tempfile.TemporaryDirectory() as directory:
-            flags = startup.write_task(
-                directory, machine.config(cell.size).to_dict(), machine.length(cell.length), count=400)
+            flags = startup.write_task(directory, machine.config(cell.size).to_dict(),
+                                       machine.length(cell.length), count=400)
             answer[f"seconds with {count}"] = startup.our_seconds([
                 *flags, "--train_batch_size=4", f"--precision={cell.precision}",
                 f"--num_{'cpu_replicas' if machine.toy else 'gpus'}={count}"])

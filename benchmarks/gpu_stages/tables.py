@@ -13,38 +13,39 @@ _COLUMNS = {"batch": "batch a card", SPEED: "sequences/s", "step_ms": "step, ms"
 
 def text(results: Results) -> str:
     """All tables, for a file."""
-    right, traces = ([[name, _verdict(found), _facts(found)] for name, found in _found(results, kinds)]
+    right, traces = ([[name, _verdict(result), _facts(result)]
+                      for name, result in _of_kind(results, kinds)]
                      for kinds in ("fine-tuning-mini|right|command", "trace"))
-    trainings = [[name, *_speed(found),  # and how often the figure without what the name ends with
+    trainings = [[name, *_speed(result),  # and how often the figure without what the name ends with
                   _ratio(results, name, re.sub(r"-xla$|-\d+-cards$", "", name))]
-                 for name, found in _found(results, "fine-tuning|pretraining")]
+                 for name, result in _of_kind(results, "fine-tuning|pretraining")]
     tables = (
-        ("Does a step run, and is it right?", ["", "", "what was found"], right),
+        ("Does a step run, and is it right?", ["", "", "figures"], right),
         ("How fast is it?", ["", *_COLUMNS.values(), "without XLA, or on one card"], trainings),
         ("How fast is Hugging Face's model on PyTorch?",
          ["", "sequences/s", "ours beside it", "with XLA"], _peers(results)),
-        ("Where does the time go?", ["", "", "what was found"], traces))
+        ("Where does the time go?", ["", "", "figures"], traces))
     return "\n".join(["# On cards\n", *_about(results),
                       *(_table(*table) for table in tables if table[-1])])
 
 
-def _found(results: Results, kinds: str) -> Iterator[Tuple[str, Dict[str, Any]]]:
-    return ((name, found) for name, found in results.items()
-            if found and re.match(f"({kinds})", name))
+def _of_kind(results: Results, kinds: str) -> Iterator[Tuple[str, Dict[str, Any]]]:
+    return ((name, result) for name, result in results.items()
+            if result and re.match(f"({kinds})", name))
 
 
 def _about(results: Results) -> List[str]:
     """The machines and commits of the results."""
     seen = dict.fromkeys(
-        f"{found['cards'] or 'no card'}; {found['machine']}; TensorFlow {found['tensorflow']}; "
-        f"commit {found['commit']}; {found['date']}" for found in results.values() if found)
+        f"{result['cards'] or 'no card'}; {result['machine']}; TensorFlow {result['tensorflow']}; "
+        f"commit {result['commit']}; {result['date']}" for result in results.values() if result)
     return [f"`python -m benchmarks.gpu` on {line}\n" for line in seen]
 
 
-def _verdict(found: Dict[str, Any]) -> str:
-    if "failed" in found:
+def _verdict(result: Dict[str, Any]) -> str:
+    if "failed" in result:
         return "FAILED"
-    return "holds" if found.get("ok", True) else "DOES NOT HOLD"
+    return "holds" if result.get("ok", True) else "DOES NOT HOLD"
 
 
 def _ratio(results: Results, name: str, other: str, of_other: str = SPEED) -> str:
@@ -55,19 +56,19 @@ def _ratio(results: Results, name: str, other: str, of_other: str = SPEED) -> st
 
 def _peers(results: Results) -> List[List[str]]:
     key = "peers_" + SPEED
-    return [[name, _value(found[key]) if key in found else _facts(found),
+    return [[name, _value(result[key]) if key in result else _facts(result),
              *(_ratio(results, name.replace("peer-", "") + aid, name, key) for aid in ("", "-xla"))]
-            for name, found in _found(results, "peer")]
+            for name, result in _of_kind(results, "peer")]
 
 
-def _speed(found: Dict[str, Any]) -> List[str]:
-    if SPEED not in found:
-        return [_facts(found), *[""] * (len(_COLUMNS) - 1)]
-    return [_value(found.get(column)) for column in _COLUMNS]
+def _speed(result: Dict[str, Any]) -> List[str]:
+    if SPEED not in result:
+        return [_facts(result), *[""] * (len(_COLUMNS) - 1)]
+    return [_value(result.get(column)) for column in _COLUMNS]
 
 
-def _facts(found: Dict[str, Any]) -> str:
-    return "; ".join(f"{name}: {_value(value)}" for name, value in found.items()
+def _facts(result: Dict[str, Any]) -> str:
+    return "; ".join(f"{name}: {_value(value)}" for name, value in result.items()
                      if name not in (*_ABOUT, "ok"))
 
 

@@ -84,8 +84,8 @@ def _short(name: str) -> str:
 
 def _kind(node: Any) -> str:
     """MatMul of `layer/MatMul_1:MatMul` or of the label `... = MatMul(...)`."""
-    found = re.search(r"= (\w+)\(", node.timeline_label) or re.search(r":(\w+)", node.node_name)
-    return found.group(1) if found else re.sub(r"_\d+$", "", node.node_name.split("/")[-1])
+    match = re.search(r"= (\w+)\(", node.timeline_label) or re.search(r":(\w+)", node.node_name)
+    return match.group(1) if match else re.sub(r"_\d+$", "", node.node_name.split("/")[-1])
 
 
 def summary(step_stats: Any) -> Dict[str, Any]:

@@ -45,7 +45,7 @@ def read(path, task):
 
 
 def batch_of(tokenizer, examples):
-    """The batch of some (texts, label), and the labels."""
+    """The batch of examples (texts, label), and the labels."""
     texts, labels = zip(*examples)
     return tokenizer(*map(list, zip(*texts)), truncation=True, max_length=128, padding="longest",
                      return_tensors="pt"), torch.tensor(labels)
@@ -67,29 +67,41 @@ class GooglesAdam(torch.optim.Optimizer):
                 parameter -= group["lr"] * (update + group["weight_decay"] * parameter)
 
 
-def adamw(groups, defaults):
-    return torch.optim.AdamW(groups, **defaults)
-
-
-OPTIMIZERS = {"adamw": adamw, "google": GooglesAdam}
-
-
 def optimizer_of(model, kind, learning_rate):
     decayed, undecayed = [], []
     for name, parameter in model.named_parameters():
         (undecayed if any(part in name for part in UNDECAYED) else decayed).append(parameter)
-    return OPTIMIZERS[kind]([{"params": decayed, "weight_decay": 0.01},
-                             {"params": undecayed, "weight_decay": 0.0}],
-                            {"lr": learning_rate, "eps": 1e-6})
+    groups = [{"params": decayed, "weight_decay": 0.01}, {"params": undecayed, "weight_decay": 0.0}]
+    if kind == "google":
+        return GooglesAdam(groups, {"lr": learning_rate, "eps": 1e-6})
+    return torch.optim.AdamW(groups, lr=learning_rate, eps=1e-6)
 
 
-def train_on(batches, model, num_steps, batch_size, learning_rate, optimizer="adamw",
-             autocast=False):
-    """Trains on some of an endless number of batches, each the arguments of the model.
+def parser_of(description, *paths, batch_size):
+    """A parser with required paths and the settings of a training."""
+    parser = argparse.ArgumentParser(description=description)
+    for name in ("model_dir", *paths):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--seed", type=int, default=42)
+    parser.add_argument("--batch_size", type=int, default=batch_size)
+    parser.add_argument("--learning_rate", type=float, default=5e-5)
+    parser.add_argument("--optimizer", choices=("adamw", "google"), default="adamw")
+    return parser
+
+
+def loaded(kind, args, **options):
+    """The model of a kind and its tokenizer, with the seed set."""
+    torch.manual_seed(args.seed)
+    return (kind.from_pretrained(args.model_dir, **options),
+            AutoTokenizer.from_pretrained(args.model_dir))
+
+
+def train_on(batches, model, num_steps, args, autocast=False):
+    """Trains on the first batches, each the arguments of the model.
 
     Returns examples/s, without the first steps.
     """
-    update = optimizer_of(model, optimizer, learning_rate)
+    update = optimizer_of(model, args.optimizer, args.learning_rate)
     schedule = get_linear_schedule_with_warmup(update, int(num_steps * 0.1), num_steps)
     model.train()
     for step, batch in enumerate(itertools.islice(batches, num_steps), start=1):
@@ -102,7 +114,7 @@ def train_on(batches, model, num_steps, batch_size, learning_rate, optimizer="ad
         update.zero_grad()
         if step == WARM_UP_STEPS:
             start = time.time()
-    return (num_steps - WARM_UP_STEPS) * batch_size / (time.time() - start)
+    return (num_steps - WARM_UP_STEPS) * args.batch_size / (time.time() - start)
 
 
 def shuffled(examples, batch_size):
@@ -122,8 +134,7 @@ def train(model, tokenizer, texts, labels, args):
             batch, targets = batch_of(tokenizer, examples)
             yield {**batch, "labels": targets}
 
-    return train_on(batches(), model, num_steps, args.batch_size, args.learning_rate,
-                    args.optimizer, args.autocast)
+    return train_on(batches(), model, num_steps, args, args.autocast)
 
 
 @torch.no_grad()
@@ -138,24 +149,17 @@ def predict(model, tokenizer, texts, labels):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model_dir", required=True)
-    parser.add_argument("--data_dir", required=True)
+    parser = parser_of(__doc__, "data_dir", batch_size=32)
     parser.add_argument("--task", choices=sorted(TASKS), default="cola")
-    parser.add_argument("--seed", type=int, default=42)
-    parser.add_argument("--batch_size", type=int, default=32)
     parser.add_argument("--epochs", type=float, default=3)
-    parser.add_argument("--learning_rate", type=float, default=5e-5)
-    parser.add_argument("--optimizer", choices=sorted(OPTIMIZERS), default="adamw")
     parser.add_argument("--initial_bias", action="store_true",
                         help="starts a regression at the labels' mean")
     parser.add_argument("--autocast", action="store_true", help="products in bfloat16")
     parser.add_argument("--max_steps", type=int, default=0,
                         help="for timing: so many steps and no evaluation; 0: all epochs")
     args = parser.parse_args()
-    torch.manual_seed(args.seed)
-    tokenizer = AutoTokenizer.from_pretrained(args.model_dir)
-    model = AutoModelForSequenceClassification.from_pretrained(args.model_dir, num_labels=TASKS[args.task][3])
+    model, tokenizer = loaded(AutoModelForSequenceClassification, args,
+                              num_labels=TASKS[args.task][3])
     texts, labels = read(os.path.join(args.data_dir, "train.tsv"), args.task)
     if args.initial_bias:
         torch.nn.init.constant_(model.classifier.bias, np.mean(labels))

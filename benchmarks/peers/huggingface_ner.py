@@ -7,14 +7,13 @@ lines character by character. Prints one JSON line: F1 by entity on the dev set,
   python -m benchmarks.peers.huggingface_ner --model_dir=DIR --train_file=FILE --dev_file=FILE --seed=1
 """
 
-import argparse
 import json
 
 import torch
 from conlleval import evaluate
-from transformers import AutoModelForTokenClassification, AutoTokenizer
+from transformers import AutoModelForTokenClassification
 
-from benchmarks.peers.huggingface import OPTIMIZERS, shuffled, train_on
+from benchmarks.peers.huggingface import loaded, parser_of, shuffled, train_on
 
 IGNORED = -100  # the label that PyTorch's loss leaves out
 
@@ -69,45 +68,36 @@ def batch_of(tokenizer, sentences, labels):
 def train(model, tokenizer, sentences, labels, args):
     """Returns sentences/s, without the first steps."""
     def batches():
-        for some in shuffled(sentences, args.batch_size):
-            batch, targets = batch_of(tokenizer, some, labels)
+        for examples in shuffled(sentences, args.batch_size):
+            batch, targets = batch_of(tokenizer, examples, labels)
             yield {**batch, "labels": targets}
 
     num_steps = int(len(sentences) * args.epochs / args.batch_size)
-    return train_on(batches(), model, num_steps, args.batch_size, args.learning_rate,
-                    args.optimizer)
+    return train_on(batches(), model, num_steps, args)
 
 
 @torch.no_grad()
 def predict(model, tokenizer, sentences, labels):
     """The tags of each sentence; of a word that was cut off, O."""
     model.eval()
-    found = []
+    predicted = []
     for first in range(0, len(sentences), 32):
-        some = sentences[first:first + 32]
-        batch, targets = batch_of(tokenizer, some, labels)
+        examples = sentences[first:first + 32]
+        batch, targets = batch_of(tokenizer, examples, labels)
         best = model(**batch).logits.argmax(-1)
-        for (words, _), row, is_word in zip(some, best, targets != IGNORED):
+        for (words, _), row, is_word in zip(examples, best, targets != IGNORED):
             tags = [labels[index] for index in row[is_word].tolist()]
-            found.append(tags + ["O"] * (len(words) - len(tags)))
-    return found
+            predicted.append(tags + ["O"] * (len(words) - len(tags)))
+    return predicted
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("model_dir", "train_file", "dev_file"):
-        parser.add_argument(f"--{name}", required=True)
-    parser.add_argument("--seed", type=int, default=42)
-    parser.add_argument("--batch_size", type=int, default=16)
+    parser = parser_of(__doc__, "train_file", "dev_file", batch_size=16)
     parser.add_argument("--epochs", type=float, default=1)
-    parser.add_argument("--learning_rate", type=float, default=5e-5)
-    parser.add_argument("--optimizer", choices=sorted(OPTIMIZERS), default="adamw")
     args = parser.parse_args()
-    torch.manual_seed(args.seed)
     training, dev = read(args.train_file), read(args.dev_file)
     labels = sorted({tag for _, tags in training for tag in tags})
-    tokenizer = AutoTokenizer.from_pretrained(args.model_dir)
-    model = AutoModelForTokenClassification.from_pretrained(args.model_dir, num_labels=len(labels))
+    model, tokenizer = loaded(AutoModelForTokenClassification, args, num_labels=len(labels))
     rate = train(model, tokenizer, training, labels, args)
     # conlleval knows E and S, and of BMES's M what it knows as I.
     lines = [line.replace(" M-", " I-")

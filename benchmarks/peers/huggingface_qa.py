@@ -8,14 +8,13 @@ answer where that scores better. Writes {id: answer}; prints one JSON line: wind
     --output_file=predictions.json --num_steps=100
 """
 
-import argparse
 import collections
 import json
 
 import torch
-from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+from transformers import AutoModelForQuestionAnswering
 
-from benchmarks.peers.huggingface import OPTIMIZERS, shuffled, train_on
+from benchmarks.peers.huggingface import loaded, parser_of, shuffled, train_on
 
 N_BEST, MAX_ANSWER_LENGTH, MAX_QUERY_LENGTH = 20, 30, 32
 BATCH_KEYS = ("input_ids", "token_type_ids", "attention_mask")
@@ -73,12 +72,12 @@ def batch_of(tokenizer, windows):
 def train(model, tokenizer, windows, args):
     """Returns windows/s, without the first steps."""
     def batches():
-        for some in shuffled(windows, args.batch_size):
-            starts, ends = map(torch.tensor, zip(*map(target_of, some)))
-            yield {**batch_of(tokenizer, some), "start_positions": starts, "end_positions": ends}
+        for examples in shuffled(windows, args.batch_size):
+            starts, ends = map(torch.tensor, zip(*map(target_of, examples)))
+            yield {**batch_of(tokenizer, examples),
+                   "start_positions": starts, "end_positions": ends}
 
-    return train_on(batches(), model, args.num_steps, args.batch_size, args.learning_rate,
-                    args.optimizer)
+    return train_on(batches(), model, args.num_steps, args)
 
 
 def spans_of(window, starts, ends):
@@ -97,9 +96,9 @@ def predict(model, tokenizer, windows, args):
     model.eval()
     best, null = {}, {}
     for first in range(0, len(windows), 32):
-        some = windows[first:first + 32]
-        outputs = model(**batch_of(tokenizer, some))
-        for window, starts, ends in zip(some, outputs.start_logits, outputs.end_logits):
+        examples = windows[first:first + 32]
+        outputs = model(**batch_of(tokenizer, examples))
+        for window, starts, ends in zip(examples, outputs.start_logits, outputs.end_logits):
             name, size = window.question.id, len(window.offsets)
             none = float(starts[0] + ends[0])
             null[name] = min(none, null.get(name, none))
@@ -110,21 +109,13 @@ def predict(model, tokenizer, windows, args):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("model_dir", "train_file", "dev_file", "output_file"):
-        parser.add_argument(f"--{name}", required=True)
-    parser.add_argument("--seed", type=int, default=42)
-    parser.add_argument("--batch_size", type=int, default=16)
+    parser = parser_of(__doc__, "train_file", "dev_file", "output_file", batch_size=16)
     parser.add_argument("--num_steps", type=int, required=True)
-    parser.add_argument("--learning_rate", type=float, default=5e-5)
-    parser.add_argument("--optimizer", choices=sorted(OPTIMIZERS), default="adamw")
     parser.add_argument("--max_seq_length", type=int, default=384)
     parser.add_argument("--doc_stride", type=int, default=128, help="tokens that two windows share")
     parser.add_argument("--version_2_with_negative", action="store_true")
     args = parser.parse_args()
-    torch.manual_seed(args.seed)
-    tokenizer = AutoTokenizer.from_pretrained(args.model_dir)
-    model = AutoModelForQuestionAnswering.from_pretrained(args.model_dir)
+    model, tokenizer = loaded(AutoModelForQuestionAnswering, args)
     training, dev = (list(windows_of(tokenizer, list(read(path)), args))
                      for path in (args.train_file, args.dev_file))
     rate = train(model, tokenizer, training, args)

@@ -25,13 +25,13 @@ from engine import log
 from engine.disk import files
 from engine.errors import UserError
 
-PREFIX = "model.ckpt"  # of the checkpoints of a training, followed by "-" and the step
+PREFIX = "model.ckpt"  # a training's checkpoints are PREFIX-STEP
 _INDEX = re.compile(rf"({re.escape(PREFIX)}-(\d+))\.index")
 
 Entry = tensor_bundle_pb2.BundleEntryProto
 
 _FOOTER_BYTES = 48
-_MOST_BYTES = 1 << 22  # of an index: some 40,000 variables
+_INDEX_BYTES = 1 << 22  # the largest index: some 40,000 variables
 _LONGEST_NAME = 1 << 10
 _MOST_DIMENSIONS = 254  # TensorFlow's
 # Of other types the reader would make objects, of whatever bytes.
@@ -88,7 +88,7 @@ def remove(directory: str, names: Sequence[str]) -> None:
     write_list(directory, without=names)
     for name in names:
         prefix = os.path.join(directory, name)
-        meta_graph = glob.glob(f"{glob.escape(prefix)}.meta")  # of other programs
+        meta_graph = glob.glob(f"{glob.escape(prefix)}.meta")  # other programs write it
         for path in meta_graph + files_of(prefix):  # the index last: until then it is listed
             os.remove(path)
     files.sync(directory)
@@ -173,7 +173,7 @@ def _reason(error: Exception) -> str:
 
 def read_index(path: str) -> Dict[str, Entry]:
     """The dtype, shape and size of each variable, by its name; without texts, which no model reads."""
-    content = files.read_whole(path, "the index", _MOST_BYTES)
+    content = files.read_whole(path, "the index", _INDEX_BYTES)
     try:
         _, _, *place, _ = _varints(content[-_FOOTER_BYTES:], 0, 4)
         entries = {name.decode("utf-8", "replace"): Entry.FromString(value)
@@ -181,7 +181,7 @@ def read_index(path: str) -> Dict[str, Entry]:
                    for name, value in _rows(content, *_varints(block, 0, 2)[:2])}
     except (IndexError, ValueError, struct.error, message.DecodeError) as error:
         raise UserError(f"{path} is no index of a checkpoint") from error
-    del entries[""]  # of the table itself
+    del entries[""]  # it describes the table itself
     for name, entry in entries.items():
         _check(entry, f"{path}: {name}")
     return {name: entry for name, entry in entries.items() if entry.dtype != _TEXT}
@@ -201,7 +201,7 @@ def _rows(content: bytes, offset: int, size: int) -> Iterator[Tuple[bytes, bytes
     block, compression = content[offset:offset + size], content[offset + size]
     count, = struct.unpack("<I", block[-4:])
     end = size - 4 * count - 4
-    starts = set(struct.unpack(f"<{count}I", block[end:-4]))  # of rows at which a search begins
+    starts = set(struct.unpack(f"<{count}I", block[end:-4]))  # the rows at which a search begins
     name, position = b"", 0
     while position < end:
         starts.discard(position)

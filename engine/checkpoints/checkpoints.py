@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import zlib
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
@@ -29,7 +30,7 @@ EXPORTED = os.path.join("variables", "variables")
 class Checkpoint(NamedTuple):
     """A checkpoint on disk. Made by `open_checkpoint`."""
     path: str  # prefix of its files
-    shapes: Dict[str, List[int]]  # by the names of the variables
+    shapes: Dict[str, List[int]]  # variable's name → shape
     dtypes: Dict[str, tf.DType]
     stored_names: Mapping[str, str] = {}  # name → name in the files, where these differ
 
@@ -62,12 +63,12 @@ def latest(directory: str) -> Optional[Checkpoint]:
     Warns of newer, damaged ones.
     """
     names = checkpoint_files.list_checkpoints(directory)[::-1]
-    found = _first_whole(directory, names, "the newest checkpoint that is whole is taken")
-    if not found and names:
+    newest = _first_whole(directory, names, "the newest checkpoint that is whole is taken")
+    if not newest and names:
         damage = checkpoint_files.damage(os.path.join(directory, names[0]))
         raise UserError(f"{directory}: all checkpoints are damaged (the newest, {names[0]}: {damage}); "
                         "remove them to start anew")
-    return found
+    return newest
 
 
 def best(directory: str) -> Optional[Checkpoint]:
@@ -97,8 +98,7 @@ def checkpoint_name(step: int) -> str:
 
 def has_whole(directory: str, step: int) -> bool:
     """Whether an output directory still has the checkpoint of this step; warns if it is damaged."""
-    names = [checkpoint_name(step)]
-    return _first_whole(directory, names, "it does not count as the best") is not None
+    return bool(_first_whole(directory, [checkpoint_name(step)], "it does not count as the best"))
 
 
 def open_checkpoint(path: str, what: str = "--init_checkpoint") -> Checkpoint:
@@ -181,9 +181,7 @@ def _best_names(directory: str) -> List[str]:
 
 
 def _prefix_of(path: str, what: str) -> str:
-    if os.path.isdir(path):
-        return _prefix_in(path, what)
-    prefix = path[:-len(".index")] if path.endswith(".index") else path
+    prefix = _prefix_in(path, what) if os.path.isdir(path) else re.sub(r"\.index$", "", path)
     if not checkpoint_files.exists(prefix):
         raise UserError(f"{what}={path}: no trained model: no folder, and no checkpoint with that prefix "
                         f"(expected {prefix}.index and {prefix}.data-00000-of-00001)")
@@ -196,9 +194,8 @@ def _prefix_in(folder: str, what: str) -> str:
     if trained:
         return trained.path
     if os.path.isdir(os.path.join(folder, os.path.dirname(EXPORTED))):
-        return _prefix_of(os.path.join(folder, EXPORTED), what)
-    prefixes = sorted(name[:-len(".index")] for name in os.listdir(folder)
-                      if name.endswith(".index"))
+        return os.path.join(folder, EXPORTED)
+    prefixes = sorted(name[:-len(".index")] for name in os.listdir(folder) if name.endswith(".index"))
     if not prefixes:
         raise UserError(f"{what}={folder} holds no checkpoint, so it is no trained model: give the "
                         "folder of one, or the prefix of a checkpoint such as bert_model.ckpt")
@@ -219,7 +216,7 @@ class InitialValues:
         is_frozen: (name of a variable) → whether it is not trained.
 
     Attributes:
-        found, not_found: the names of the variables that the checkpoint has, and of the others.
+        restored, drawn: the names of the variables that the checkpoint has, and of the others.
     """
 
     def __init__(self, checkpoint: Optional[Checkpoint], seed: int, *,
@@ -227,8 +224,8 @@ class InitialValues:
         self.checkpoint = checkpoint
         self._seed = seed
         self._is_frozen = is_frozen
-        self.found: List[str] = []
-        self.not_found: List[str] = []
+        self.restored: List[str] = []
+        self.drawn: List[str] = []
 
     def scope(self):
         """A variable scope, without a name, in which variables are initialized as described."""
@@ -236,7 +233,7 @@ class InitialValues:
 
     def unused(self) -> List[str]:
         """Parameters of the checkpoint that the model does not have."""
-        return sorted(set(self.checkpoint.parameters()) - set(self.found))
+        return sorted(set(self.checkpoint.parameters()) - set(self.restored))
 
     def _get_variable(self, getter, name, *args, **kwargs):
         if tf.GraphKeys.LOCAL_VARIABLES in (kwargs.get("collections") or ()):
@@ -245,17 +242,12 @@ class InitialValues:
             kwargs["trainable"] = False
         if self.checkpoint and name in self.checkpoint.shapes:
             check_shape(self.checkpoint, name, kwargs["shape"])
-            self._note(self.found, name)
-            kwargs["initializer"] = _restored(self.checkpoint, name)
+            names, kwargs["initializer"] = self.restored, _restored(self.checkpoint, name)
         else:
-            self._note(self.not_found, name)
-            kwargs["initializer"] = self._seeded(kwargs.get("initializer"), name)
-        return getter(name, *args, **kwargs)
-
-    @staticmethod
-    def _note(names: List[str], name: str) -> None:
-        if name not in names:  # each replica builds the model, with the same names
+            names, kwargs["initializer"] = self.drawn, self._seeded(kwargs.get("initializer"), name)
+        if name not in names:  # several micro-batches build the model, with the same names
             names.append(name)
+        return getter(name, *args, **kwargs)
 
     def _seeded(self, initializer, name: str):
         if getattr(initializer, "seed", False) is not None:

@@ -1,6 +1,6 @@
 """Models as ONNX files, which onnxruntime and other programs without TensorFlow read."""
 
-from typing import Dict, Sequence, Tuple
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
 import tensorflow.compat.v1 as tf
 
@@ -8,17 +8,21 @@ from engine import log
 from engine.disk import files
 from engine.errors import UserError
 
-OPSET = 15  # of ONNX: onnxruntime 1.10, the last that runs with Python 3.7 and NumPy 1.18, reads it
+# The version of ONNX's operators: onnxruntime 1.10, the last one for Python 3.7 and NumPy 1.18, reads it.
+OPSET = 15
+_HUGGING_FACE = {"input_mask": "attention_mask", "segment_ids": "token_type_ids"}  # their names of inputs
 
 
-def write(path: str, export_dir: str) -> None:
+def write(path: str, export_dir: str, metadata: Mapping[str, str]) -> None:
     """Writes the ONNX file of an export.
 
-    Its inputs and outputs have the names, types and shapes of the SavedModel's signature.
+    Its outputs have the names, types and shapes of the SavedModel's signature; its inputs are int64, and
+    have Hugging Face's names where there are such.
 
     Args:
-        path: of the file, which replaces an earlier one.
+        path: the file, which replaces an earlier one.
         export_dir: a folder that `saved_model.write` has written.
+        metadata: what other programs need to know of the model.
     """
     try:
         graph, inputs, outputs = _loaded(export_dir)
@@ -26,25 +30,49 @@ def write(path: str, export_dir: str) -> None:
         raise UserError(f"the export {export_dir} cannot be read: {log.brief(error)}; write it "
                         "again with --do_export") from error
     with files.atomic_path(path) as temporary:
-        convert(temporary, graph, inputs, outputs)
+        convert(temporary, graph, inputs, outputs, metadata)
 
 
-def convert(path: str, graph: tf.GraphDef, inputs: Dict[str, str], outputs: Dict[str, str]) -> None:
+def convert(path: str, graph: tf.GraphDef, inputs: Dict[str, str], outputs: Dict[str, str],
+            metadata: Optional[Mapping[str, str]] = None) -> None:
     """Writes a graph without variables.
 
     Args:
         inputs, outputs: their names in the file, by the names of their tensors in the graph.
+        metadata: of a file for other programs, as `write` makes it.
     """
     try:
-        import tf2onnx  # few need it
+        import onnx
+        import tf2onnx  # few need them
     except ImportError as error:
         raise UserError(f"ONNX needs tf2onnx ({error}): pip install -r encoder/requirements.txt") from error
     try:
-        tf2onnx.convert.from_graph_def(
+        model, _ = tf2onnx.convert.from_graph_def(
             graph, input_names=sorted(inputs), output_names=sorted(outputs), opset=OPSET,
-            tensors_to_rename={**inputs, **outputs}, output_path=path)
-    except Exception as error:  # of any kind: it does not say which
+            tensors_to_rename={**inputs, **outputs})
+    except Exception as error:  # tf2onnx does not document which
         raise UserError(f"tf2onnx cannot convert the model: {log.brief(repr(error))}") from error
+    if metadata is not None:
+        _prepare_for_others(onnx, model, metadata)
+    onnx.save(model, path)
+
+
+def _prepare_for_others(onnx: Any, model: Any, metadata: Mapping[str, str]) -> None:
+    """Makes the inputs Hugging Face's, names the axes, and adds the metadata."""
+    graph = model.graph
+    has_words = any(tensor.name == "first_pieces" for tensor in graph.input)  # a tagger
+    for tensor in graph.input:
+        for node in graph.node:
+            node.input[:] = [f"{name}/int32" if name == tensor.name else name for name in node.input]
+        read, tensor.name = f"{tensor.name}/int32", _HUGGING_FACE.get(tensor.name, tensor.name)
+        tensor.type.tensor_type.elem_type = onnx.TensorProto.INT64
+        graph.node.insert(0, onnx.helper.make_node("Cast", [tensor.name], [read], to=onnx.TensorProto.INT32))
+    for tensor in [*graph.input, *graph.output]:
+        of_words = has_words and (tensor.name == "first_pieces" or tensor in graph.output)
+        for axis, name in zip(tensor.type.tensor_type.shape.dim, ["batch", "words" if of_words else "sequence"]):
+            if not axis.dim_value:
+                axis.dim_param = name
+    onnx.helper.set_model_props(model, dict(metadata))
 
 
 def _loaded(export_dir: str) -> Tuple[tf.GraphDef, Dict[str, str], Dict[str, str]]:

@@ -52,11 +52,16 @@ def run(main: Callable[[flags.FlagValues], None],
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")  # like all input, whatever the locale
     try:
-        _print_what_is_asked(argv, usage, flag_values)
+        _print_help_or_version(argv, usage, flag_values)
         argv = [argv[0], *_with_flag_files(argv[1:])]
-        _parse(argv, flag_values)
+        _require_utf8(argv[1:])
+        positional = flag_values(argv)[1:]
+        if positional:
+            raise UserError(f"Unexpected argument {positional[0]!r}: this command takes flags only "
+                            "(--name=value).")
         with interruption.InterruptNow():
-            if not _is_divided(flag_values):
+            # Workers share the work of a training, and of nothing else.
+            if not ("heartbeat_timeout" in flag_values and flag_values.do_train):
                 cluster.run_on_chief(cluster.from_environment())
             if "ray_address" in flag_values and shards.count_on_ray(flag_values):
                 on_ray.run(main, argv, flag_values)
@@ -94,20 +99,12 @@ def run(main: Callable[[flags.FlagValues], None],
                             "run the same command again"))
 
 
-def _parse(argv: List[str], values: flags.FlagValues) -> None:
-    _require_utf8(argv[1:])
-    positional = values(argv)[1:]
-    if positional:
-        raise UserError(f"Unexpected argument {positional[0]!r}: this command takes flags only "
-                        "(--name=value).")
-
-
 def _leave(status: int, why: str) -> None:
     while _at_exit:
         _at_exit.pop()(status, why)
 
 
-def _print_what_is_asked(argv: List[str], usage: str, values: flags.FlagValues) -> None:
+def _print_help_or_version(argv: List[str], usage: str, values: flags.FlagValues) -> None:
     """Prints the help or the version, and exits, if an argument asks for it."""
     if {"--help", "-help", "-h", "--helpfull"}.intersection(argv[1:]):
         print(f"{usage}\n\n{_help(values)}", flush=True)
@@ -148,7 +145,7 @@ def _help(values: flags.FlagValues) -> str:
     """
     topics: Dict[str, str] = {_OWN_TOPIC: ""}
     for module in sorted(values.flags_by_module_dict(), key=lambda name: name == "absl.flags"):
-        topic = module  # of a settings class
+        topic = module  # settings classes define flags under their topics
         if module in sys.modules or module == sys.argv[0]:
             topic = getattr(sys.modules.get(module), "HELP_TOPIC", _OWN_TOPIC)
         if module == "absl.flags":
@@ -156,11 +153,6 @@ def _help(values: flags.FlagValues) -> str:
         _, _, shown = values.module_help(module).strip("\n").partition("\n")
         topics[topic] = topics.get(topic, "") + shown + "\n"
     return "\n".join(f"{topic}:\n{shown}" for topic, shown in topics.items() if shown)
-
-
-def _is_divided(values: flags.FlagValues) -> bool:
-    """Whether the workers share the work of this command: they share only a training's."""
-    return "heartbeat_timeout" in values and values.do_train
 
 
 def exit_with(error: Union[Exception, str], status: int = USER_ERROR_STATUS) -> None:

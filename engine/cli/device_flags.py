@@ -90,9 +90,8 @@ def define_for_training(values: flags.FlagValues) -> None:
 def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
     """The devices that the flags select.
 
-    Warns if a training falls back to the CPU for lack of a GPU, and of float16 on the CPU.
-
-    For a training that XLA may compile, prepares it before TensorFlow initializes the devices.
+    Warns if a training falls back to the CPU for lack of a GPU, and of float16 on the CPU. For a training
+    that XLA may compile, prepares it before TensorFlow initializes the devices.
 
     Args:
         training: False if the process only predicts or evaluates.
@@ -108,7 +107,7 @@ def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
         if values.do_train:
             run_record.keep_settings(values, peers)
     xla = training and "xla" in values and values.xla
-    if xla:  # or auto
+    if xla:  # true or auto
         runtime.prepare_xla()
     precision = devices.chosen_precision(values)
     tensor_float_32 = runtime.allow_tensor_float_32(precision != devices.FLOAT32)

@@ -28,7 +28,7 @@ _ROOT = str(pathlib.Path(__file__).resolve().parents[2])
 _MOST_LOSSES = 10  # processes that a part may lose in a round
 # Until it knows that a machine is lost, Ray 2.7 may use up a part's tries there, within a second.
 _ROUNDS = 3
-_SECONDS_TO_NOTICE = 20.0  # that a machine is lost: five of Ray's checks
+_SECONDS_TO_NOTICE = 20.0  # Ray notices the loss of a machine after five of its checks
 _SECONDS_TO_CONNECT = 10.0
 _LOST = "too many of its processes were lost; Ray's logs say why"
 
@@ -37,7 +37,7 @@ def run(main: Callable[[flags.FlagValues], None], argv: List[str], values: flags
     """Makes all parts of a command's input, and lists those that cannot be made on standard output.
 
     Args:
-        main: of the command. Its module has `define_flags()`. It may also have `open_model(values)`,
+        main: the command's `main`, whose module has `define_flags()`. It may also have `open_model(values)`,
             a context manager, and `run(values, model)`: all parts of an actor then share one open model.
         argv, values: the command's arguments, and the same as flags.
     """
@@ -96,7 +96,7 @@ def _connected(address: str) -> Iterator[None]:
 
 
 def _make(command: str, argv: List[str], count: int, missing: Dict[int, str]) -> None:
-    """Makes the lost ones of `missing`, the missing parts and their reasons; takes out those that it made."""
+    """Makes the parts that were lost; takes those that it made out of `missing`, part → why it is missing."""
     from ray import exceptions
     lost = [index for index, reason in missing.items() if reason == _LOST]
     pool = _start_workers(command, argv, len(lost))
@@ -138,7 +138,7 @@ class _Worker:
     """An actor's process, which makes one part after the other."""
 
     def __init__(self, command: str, argv: List[str], folder: str):
-        os.chdir(folder)  # of the command: paths may be relative
+        os.chdir(folder)  # the command's, for relative paths
         log.quiet()  # Ray prints what remains, the warnings, where the command was started
         self._module = importlib.import_module(command)
         self._argv = argv

@@ -128,8 +128,8 @@ def check(values: flags.FlagValues, outputs: Sequence[str],
     """If --check_shards is set, lists the parts to be made (again) on standard output, and exits.
 
     Args:
-        outputs: of the command without --shard; beside each part is its record, NAME.json.
-        facts: what a part must have been made from.
+        outputs: the command's without --shard; beside each part is its record, NAME.json.
+        facts: (part) → the facts that its record must have.
     """
     count = values.check_shards
     if not count:

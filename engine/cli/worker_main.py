@@ -47,10 +47,6 @@ def take_cards(environment: MutableMapping[str, str], index: int, processes: int
         environment: the environment of the process that will open the cards.
         index: the number of this process on its machine, from 0.
         processes: the number of processes that share the visible cards.
-
-    Raises:
-        UserError: the cards cannot be split evenly. All replicas have the same batch size, and
-            all processes the same number of replicas.
     """
     visible = _visible_cards(environment)
     if processes == 1 or not visible:

@@ -1,12 +1,19 @@
-"""Lines of text files, and parts: ranges of bytes that begin and end where records do.
+"""Cuts the input: files into parts, which begin and end where records do, and streams into chunks.
 
-A part is found without reading what is before it, except in CSV, whose quotes must be counted.
+A part is found without reading what is before it, except in CSV, whose quotes must be counted. A chunk has a
+bounded size, to be processed in bounded memory. Lines of standard input come as they arrive, so that a single
+line is answered at once.
 """
 
+import collections
 import hashlib
+import io
 import os
+import select
+from concurrent import futures
 from functools import lru_cache
-from typing import BinaryIO, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import (
+    BinaryIO, Callable, Deque, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, TypeVar)
 
 from engine.errors import UserError
 
@@ -15,6 +22,8 @@ LINES, CSV_ROWS, DOCUMENTS = "lines", "rows of CSV", "documents"
 
 LINE_BYTES = 1 << 24  # the longest line: a file without line ends would fill the memory
 _BLOCK_BYTES = 1 << 20
+
+Item = TypeVar("Item")
 
 
 class Part(NamedTuple):
@@ -49,7 +58,7 @@ def read_line(file: BinaryIO, path: str, number: object) -> bytes:
 
     Args:
         file: an open file, or whatever has a `readline`.
-        path, number: of the file and of the line, for the UserError if the line is over LINE_BYTES.
+        path, number: the file and the line, for the UserError about a line of over LINE_BYTES.
     """
     line = file.readline(LINE_BYTES + 1)
     if len(line) > LINE_BYTES:
@@ -65,15 +74,15 @@ def parts_of(paths: Sequence[str], index: int, count: int) -> List[Part]:
     """
     sizes = [os.path.getsize(path) for path in paths]
     first, last = (sum(sizes) * number // count for number in (index, index + 1))
-    found, begin = [], 0
+    parts, begin = [], 0
     for path, size in zip(paths, sizes):
         if path.endswith(".gz"):
             if first <= begin < last:
-                found.append(Part(path, 0, size))
+                parts.append(Part(path, 0, size))
         elif first < begin + size and begin < last:
-            found.append(Part(path, max(first - begin, 0), min(last - begin, size)))
+            parts.append(Part(path, max(first - begin, 0), min(last - begin, size)))
         begin += size
-    return found
+    return parts
 
 
 def lines_in(file: BinaryIO, part: Part, records: str) -> Iterator[Tuple[object, bytes]]:
@@ -146,3 +155,79 @@ def _count(path: str, end: int, byte: bytes) -> int:
             count += block.count(byte)
             end -= len(block)
     return count
+
+
+class ArrivingLines:
+    """The lines of a pipe, a terminal or a file, in bytes.
+
+    `must_wait` tells its caller to process the collected lines before it reads on; it
+    is never true for a regular file.
+
+    Args:
+        descriptor: the open file; default: standard input.
+    """
+
+    def __init__(self, descriptor: int = 0):
+        self._descriptor = descriptor
+        self._lines: Deque[bytes] = collections.deque()
+        self._begun = bytearray()  # an incomplete line
+        self._is_open = True
+
+    def readline(self, size: int) -> bytes:
+        """The next line with its end; b"" at the end. One of over `parts.LINE_BYTES` comes in pieces."""
+        while not self._lines and self._is_open:
+            self._read()
+        return self._lines.popleft() if self._lines else b""
+
+    def must_wait(self) -> bool:
+        """Whether the next line, or the end, has not arrived yet."""
+        while not self._lines and self._is_open:
+            if not select.select([self._descriptor], [], [], 0)[0]:
+                return True
+            self._read()
+        return False
+
+    def _read(self) -> None:
+        block = os.read(self._descriptor, _BLOCK_BYTES)
+        self._is_open = bool(block)
+        self._begun += block
+        if b"\n" in block or len(self._begun) > LINE_BYTES or not block:
+            lines = io.BytesIO(self._begun).readlines()
+            is_begun = block and not lines[-1].endswith(b"\n") and len(lines[-1]) <= LINE_BYTES
+            self._begun = bytearray(lines.pop() if is_begun else b"")
+            self._lines.extend(lines)
+
+
+def in_chunks(items: Iterable[Item], size: int,
+              size_of: Callable[[Item], int] = lambda item: 1,
+              arriving: Optional[ArrivingLines] = None) -> Iterator[List[Item]]:
+    """Yields all items in order, in lists of at least `size` in total.
+
+    The size of an item is 1, or `size_of(item)`. A list is smaller at the end, or if the next item has
+    not arrived yet; none is empty.
+    """
+    chunk, total = [], 0
+    for item in items:
+        chunk.append(item)
+        total += size_of(item)
+        if total >= size or arriving and arriving.must_wait():
+            yield chunk
+            chunk, total = [], 0
+    if chunk:
+        yield chunk
+
+
+def ahead(items: Iterator[Item]) -> Iterator[Item]:
+    """The same items; a thread makes the next one while the caller handles one.
+
+    Not for lines that arrive: at the end of the process the thread would wait for the next one.
+    """
+    end = object()
+    with futures.ThreadPoolExecutor(1) as thread:
+        following = thread.submit(next, items, end)
+        while True:
+            item = following.result()
+            if item is end:
+                return
+            following = thread.submit(next, items, end)
+            yield item

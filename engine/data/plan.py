@@ -18,7 +18,7 @@ WINDOW_BATCHES = 50
 # A training sees at least so many windows: with fewer, it learns less (docs/results.md, "Short trainings").
 _LEAST_WINDOWS = 50
 
-_MAX_TRIES = 100  # of places for an example that has to leave its batch
+_MAX_TRIES = 100  # places that are tried for an example that has to leave its batch
 
 
 def window_batches(num_train_steps: int) -> int:
@@ -110,11 +110,11 @@ def _spread(batches: np.ndarray, keys: np.ndarray) -> None:
 
     Args:
         batches: the examples [b, size], changed in place.
-        keys: of each example, [b, size, k].
+        keys: each example's keys, [b, size, k].
     """
-    keys_of = [[frozenset(some) for some in batch] for batch in keys.tolist()]
+    keys_of = [[frozenset(example) for example in batch] for batch in keys.tolist()]
     counts: List[Counter[int]] = [
-        collections.Counter(key for some in batch for key in some) for batch in keys_of]
+        collections.Counter(itertools.chain.from_iterable(batch)) for batch in keys_of]
 
     def places(batch: int, slot: int) -> Iterator[Tuple[int, int]]:
         leaving = keys_of[batch][slot]
@@ -156,7 +156,7 @@ def ends_epoch(num_steps: int, num_examples: int, global_batch_size: int) -> boo
 
 class InferenceBatch(NamedTuple):
     """One step of inference."""
-    indices: np.ndarray  # of the examples, over all replicas
+    indices: np.ndarray  # the examples, over all replicas
     sizes: List[int]  # how many of them each replica takes
 
 

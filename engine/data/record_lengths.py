@@ -7,8 +7,8 @@ import sys
 from engine.disk import files
 from engine.errors import UserError
 
-_LENGTH = struct.Struct("<Q")  # of a record in bytes, before each
-_FRAME_BYTES = 16  # of a record: its length, and a checksum each of its length and its content
+_LENGTH = struct.Struct("<Q")  # a record begins with its length in bytes
+_FRAME_BYTES = 16  # around a record's content: its length, and checksums of length and content
 
 
 def check(path: str, *, num_records: int = sys.maxsize, beyond: int = 0) -> None:

@@ -162,10 +162,6 @@ def open_or_build(root: str, name: str, key: Mapping[str, Any], columns: Mapping
         chunks: called only to build; yields the records in chunks of bounded size, each with
             all columns.
         facts: called after the last chunk; returns JSON values to keep with the store.
-
-    Raises:
-        UserError: there is no whole store, and its inputs are damaged or gone; another worker
-            opens another store.
     """
     identity = json.dumps([FORMAT_VERSION, key, columns], sort_keys=True)
     directory = os.path.join(root, f"{name}-{files.hash_of(identity.encode('utf-8'))[:16]}")

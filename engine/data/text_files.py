@@ -3,21 +3,24 @@
 Every row comes with its line number, from 1. The caller interprets it.
 """
 
+import collections
 import csv
 import itertools
 import json
 import os
 import re
+import threading
 from typing import (
-    Any, BinaryIO, Callable, Iterator, List, Optional, Pattern, Sequence, Tuple, Union)
+    Any, BinaryIO, Callable, Deque, Dict, Iterable, Iterator, List, Optional, Pattern, Sequence, Tuple,
+    Union)
 
+from engine import log
 from engine.data import parts
-from engine.data.chunks import ArrivingLines
-from engine.data.odd_rows import OddRows, attempt
+from engine.data.parts import ArrivingLines
 from engine.disk import files
 from engine.errors import UserError
 
-Path = Union[str, parts.Part]  # of a file, or a part of one
+Path = Union[str, parts.Part]  # a file, or a part of one
 Row = Tuple[int, List[str]]
 
 # Extension of the file's name → format.
@@ -26,6 +29,67 @@ FORMATS = {".tsv": "tsv", ".txt": "tsv", ".csv": "csv", ".jsonl": "jsonl"}
 # Byte order marks of a line: in concatenated files also a later one has them.
 _MARKS = re.compile("\ufeff*")
 MARKS_OF_COLUMNS = re.compile("(?:\ufeff+(?![ \t]))?")  # not one that is a column
+
+
+class OddRows:
+    """Counts bad rows in the input of a command that answers row by row: it skips them, with a warning.
+
+    Bad rows in training data, and a file without any valid row, stay errors.
+
+    Attributes:
+        first: the reason of the first, or "".
+        reasons: the errors of unread rows, in order, if they are kept; the writer of a row takes its own.
+
+    Args:
+        become: what happens to bad rows, for the warning: "have no prediction".
+        skips_lines: whether a line that is not UTF-8 is a bad row (--skip_bad_lines), and not the
+            end of the command.
+    """
+
+    def __init__(self, become: str, *, keeps_reasons: bool = False, skips_lines: bool = False):
+        self._become, self._count, self.first, self.skips_lines = become, 0, "", skips_lines
+        self._lock = threading.Lock()  # one thread reads while another predicts
+        self.reasons: Deque[str] = collections.deque(maxlen=None if keeps_reasons else 0)
+
+    def add(self, reason: Any) -> None:
+        """Counts a row, and keeps the reason of the first."""
+        with self._lock:
+            self._count += 1
+            self.first = self.first or str(reason)
+
+    def after(self, rows: Iterable[Any], num_done: int, unread: Any = None) -> Iterator[Any]:
+        """Skips the first `num_done` rows, and drops the reasons of the `unread` ones among them."""
+        rows = iter(rows)
+        for row in itertools.islice(rows, num_done):
+            if row is unread:
+                self.reasons.popleft()
+        return rows
+
+    def next_error(self) -> Dict[str, str]:
+        """The entry of the next unread row in a file of JSON lines."""
+        return {"error": self.reasons.popleft()}
+
+    def report(self, num_rows: int, may_be_all: bool = False) -> None:
+        """Warns once of all bad rows; raises a UserError if all of the `num_rows` are bad and may not be."""
+        if self._count and self._count >= num_rows and not may_be_all:
+            raise UserError(self.first)
+        if self._count:
+            log.warn(f"{self._count:,} of {num_rows:,} {self._become}; the first: {self.first}")
+
+
+def attempt(odd: Optional[OddRows], otherwise: Any, read: Callable[..., Any], *args: Any) -> Any:
+    """Returns read(*args). After a UserError, `odd` counts the row and `otherwise` is returned.
+
+    Without `odd` the error is raised.
+    """
+    try:
+        return read(*args)
+    except UserError as error:
+        if odd is None:
+            raise
+        odd.add(error)
+        odd.reasons.append(str(error))
+        return otherwise
 
 
 def input_format(path: str) -> str:
@@ -42,11 +106,7 @@ def input_format(path: str) -> str:
 
 
 def output_format(path: Optional[str], given: Optional[str]) -> str:
-    """The format of an output: `given`, else by the file's extension, else tsv.
-
-    Raises:
-        UserError: the extension is .csv; CSV can be read, but not written.
-    """
+    """The format of an output: `given`, else by the file's extension, else tsv; CSV can only be read."""
     extension = os.path.splitext(path or "")[1].lower()
     if extension == ".csv" and not given:
         raise UserError(f"{path}: the output is not written as CSV; name a .tsv or .jsonl file, "

@@ -144,43 +144,30 @@ def session_config(*, num_cpu_devices: int = 1,
     config.graph_options.rewrite_options.disable_meta_optimizer = True
     if one_thread_per_operation:
         config.intra_op_parallelism_threads = 1
-        _set_threads_of_context(1)
+        if tf.config.threading.get_intra_op_parallelism_threads() != 1:
+            with contextlib.suppress(RuntimeError):  # already made: later runs use it as it is
+                tf.config.threading.set_intra_op_parallelism_threads(1)
     config.device_count["CPU"] = num_cpu_devices
     config.device_count["GPU"] = num_gpus
     config.gpu_options.visible_device_list = ",".join(map(str, range(num_gpus)))
     for limits in gpu_memory_limits_mb:
         config.gpu_options.experimental.virtual_devices.add(memory_limit_mb=limits)
     if not IS_TENSORFLOW_1:
-        _set_visible_gpus_of_context(num_gpus)
+        with contextlib.suppress(RuntimeError):  # as above
+            tf.config.set_visible_devices(tf.config.list_physical_devices("GPU")[:num_gpus], "GPU")
         if num_cpu_devices > 1:
             _set_logical_devices("CPU", [[None] * num_cpu_devices])
         _set_logical_devices("GPU", gpu_memory_limits_mb)
     return config
 
 
-def _set_threads_of_context(count: int) -> None:
-    """Sets the threads for a strategy, which may make the devices before the first session does."""
-    threading = tf.config.threading
-    if threading.get_intra_op_parallelism_threads() != count:
-        with contextlib.suppress(RuntimeError):  # already made: later runs use them as they are
-            threading.set_intra_op_parallelism_threads(count)
-
-
-def _set_visible_gpus_of_context(count: int) -> None:
-    with contextlib.suppress(RuntimeError):  # already made: later runs use them as they are
-        tf.config.set_visible_devices(tf.config.list_physical_devices("GPU")[:count], "GPU")
-
-
 def _set_logical_devices(kind: str, memory_limits_mb: Sequence[Sequence[int]]) -> None:
-    cards = tf.config.experimental.list_physical_devices(kind)
-    for card, limits in zip(cards, memory_limits_mb):
-        made = tf.config.experimental.get_virtual_device_configuration(card) or ()
-        if len(made) >= len(limits):
-            continue  # already made, and enough of them: a process makes its devices once
-        tf.config.experimental.set_virtual_device_configuration(
-            card,
-            [tf.config.experimental.VirtualDeviceConfiguration(memory_limit=limit)
-             for limit in limits])
+    config = tf.config.experimental
+    for card, limits in zip(config.list_physical_devices(kind), memory_limits_mb):
+        # A process makes its devices once; more of them than needed do no harm.
+        if len(config.get_virtual_device_configuration(card) or ()) < len(limits):
+            config.set_virtual_device_configuration(
+                card, [config.VirtualDeviceConfiguration(memory_limit=limit) for limit in limits])
 
 
 def without_autotuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
@@ -197,18 +184,11 @@ def without_autotuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
     return dataset.with_options(options)
 
 
-def _leave_device_buffers_untuned() -> None:
-    """Also turns off autotuning of a strategy's device buffers.
-
-    A strategy makes them without the pipeline's options, and has no option for theirs.
-    """
-    make = multi_device_iterator_ops._create_device_dataset
-    multi_device_iterator_ops._create_device_dataset = (
-        lambda *arguments: without_autotuning(make(*arguments)))
-
-
 if not IS_TENSORFLOW_1:
-    _leave_device_buffers_untuned()
+    # A strategy makes its device buffers without the pipeline's options, and has no option for theirs.
+    _create_device_dataset = multi_device_iterator_ops._create_device_dataset
+    multi_device_iterator_ops._create_device_dataset = (
+        lambda *arguments: without_autotuning(_create_device_dataset(*arguments)))
 
 
 def run_on_replicas(strategy: tf.distribute.Strategy, function):

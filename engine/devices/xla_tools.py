@@ -6,7 +6,7 @@ TensorFlow asks for them when it first compiles, and TensorFlow 2.15 aborts the 
 import os
 import re
 import shutil
-from typing import List, Sequence
+from typing import Sequence
 
 from engine.devices import runtime
 from engine.errors import UserError
@@ -24,11 +24,14 @@ def check(xla_flags: str, search_path: str, folders: Sequence[str], needs_ptxas:
         folders: where TensorFlow looks by itself.
         needs_ptxas: False if the driver compiles in the place of a missing ptxas.
     """
-    searched = [*_named_folder(xla_flags), *folders]
-    missing = [] if _has(searched, LIBDEVICE) or os.path.exists("libdevice.10.bc") else [LIBDEVICE]
-    if (needs_ptxas and "ptxas_not_found" not in xla_flags and not _has(searched, PTXAS)
-            and not shutil.which("ptxas", path=search_path)):
-        missing.append(PTXAS)
+    # The folder that the flags of XLA name, the last if they name several; else XLA's default.
+    named = re.findall(r"--xla_gpu_cuda_data_dir=[\"']?([^\s\"']+)", xla_flags)
+    searched = [*(named[-1:] or ["./cuda_sdk_lib"]), *folders]
+    needed = [] if os.path.exists("libdevice.10.bc") else [LIBDEVICE]
+    if needs_ptxas and "ptxas_not_found" not in xla_flags and not shutil.which("ptxas", path=search_path):
+        needed.append(PTXAS)
+    missing = [part for part in needed if not any(
+        os.path.exists(os.path.join(folder, part)) for folder in searched)]
     if missing:
         raise UserError(
             f"XLA needs CUDA's {' and '.join(missing)} to compile for GPUs, which TensorFlow finds in "
@@ -40,13 +43,3 @@ def check_here() -> None:
     """As `check`, on this machine."""
     check(os.environ.get("XLA_FLAGS", ""), os.environ.get("PATH", ""), runtime.CUDA_FOLDERS,
           runtime.XLA_NEEDS_PTXAS)
-
-
-def _named_folder(xla_flags: str) -> List[str]:
-    """The folder that the flags of XLA name, the last if they name several; else XLA's default."""
-    named = re.findall(r"--xla_gpu_cuda_data_dir=[\"']?([^\s\"']+)", xla_flags)
-    return named[-1:] or ["./cuda_sdk_lib"]
-
-
-def _has(folders: Sequence[str], name: str) -> bool:
-    return any(os.path.exists(os.path.join(folder, name)) for folder in folders)

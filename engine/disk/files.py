@@ -41,8 +41,6 @@ output_folders: Dict[str, str] = {}
 # The directories that this process has created, parents first.
 _made: List[pathlib.Path] = []
 
-Types = Union[Type, Tuple[Type, ...]]
-
 
 class Held(UserError):
     """Another process writes an output."""
@@ -218,28 +216,24 @@ def read_json(path: str, what: str) -> Any:
         raise UserError(f"{what} {path} is not valid JSON: {error}") from error
 
 
-def read_record(path: str, what: str, types: Mapping[str, Types]) -> Dict[str, Any]:
-    """The object in a JSON file, with at least these entries, of these types.
-
-    Raises:
-        UserError: begins with `what`; the file is damaged or of another kind.
-    """
+def read_record(path: str, what: str, types: Mapping[str, Union[Type, Tuple[Type, ...]]]
+                ) -> Dict[str, Any]:
+    """The object in a JSON file, with at least these entries, of these types. `what` begins errors."""
     record = read_json(path, what)
     if not isinstance(record, dict):
         raise UserError(f"{what} {path} is damaged: it holds no JSON object")
     for name, its_types in types.items():
+        value = record.get(name)
         if name not in record:
             raise UserError(f"{what} {path} is damaged: it lacks {name!r}")
-        if not isinstance(record[name], its_types) or (
-                isinstance(record[name], bool) and its_types is int):
-            raise UserError(f"{what} {path} is damaged: {name!r} is "
-                            f"{json.dumps(record[name])[:40]}")
+        if not isinstance(value, its_types) or isinstance(value, bool) and its_types is int:
+            raise UserError(f"{what} {path} is damaged: {name!r} is {json.dumps(value)[:40]}")
     return record
 
 
 def find(patterns: str, flag: str) -> List[str]:
     """The files that comma-separated paths, patterns and directories match, each once."""
-    matches: Dict[str, str] = {}  # by their paths without links to folders
+    matches: Dict[str, str] = {}  # path without links to folders → path as given
     repeated: List[str] = []
     for pattern in filter(None, map(str.strip, patterns.split(","))):
         # The name of an existing file may hold characters that are special in a pattern.
@@ -267,7 +261,7 @@ def _files_at(path: str, repeated: List[str]) -> List[str]:
     """
     if not os.path.isdir(path):
         return [path]
-    found, read = [], set()
+    paths, read = [], set()
     for folder, folders, names in os.walk(path, followlinks=True):
         status = os.stat(folder)
         if (status.st_dev, status.st_ino) in read:
@@ -277,8 +271,8 @@ def _files_at(path: str, repeated: List[str]) -> List[str]:
         read.add((status.st_dev, status.st_ino))
         folders[:] = [name for name in folders if not name.startswith(".")]
         folders.sort(key=lambda name: (os.path.islink(os.path.join(folder, name)), name))
-        found += [os.path.join(folder, name) for name in names if not name.startswith(".")]
-    return sorted(filter(os.path.isfile, found))
+        paths += [os.path.join(folder, name) for name in names if not name.startswith(".")]
+    return sorted(filter(os.path.isfile, paths))
 
 
 def require_file(path: str, what: str, max_bytes: float = math.inf) -> str:

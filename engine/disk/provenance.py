@@ -19,7 +19,7 @@ class Source:
     """A file, or a part of one, whose content counts, as a fact of what is made from it.
 
     Args:
-        whole: what a part has whole, see `parts`; default: by the name of the file.
+        whole: the records that a part has whole, see `parts`; default: by the name of the file.
     """
 
     def __init__(self, path: Union[str, parts.Part], whole: Optional[str] = None):
@@ -40,7 +40,7 @@ class Source:
         path = self._identity[0]
         if isinstance(was, list) and was[:3] == self._identity and was[4:] in ([], self._range):
             self._hash = was[3] if len(was) > 3 else ""
-        elif isinstance(was, list) and len(was) < 4:  # of 1.0.0: a checkpoint without ".index"
+        elif isinstance(was, list) and len(was) < 4:  # 1.0.0 recorded checkpoints without ".index"
             if was != [os.path.splitext(path)[0], os.stat(path).st_mtime]:
                 return f"{path} has not the size and time that 1.0.0 recorded"
         elif self.fact()[3] not in (was, *(was[3:4] if isinstance(was, list) else ())):

@@ -126,7 +126,7 @@ class ResumableFile:
 
     def _write(self, content: bytes) -> None:
         with files.name_disk_errors(self.path):
-            if not self._num_bytes:  # what is there describes or holds other chunks
+            if not self._num_bytes:  # these files describe or hold other chunks
                 for path in filter(os.path.lexists, (self.record_path, self.partial_path)):
                     os.remove(path)
             elif _size_of(self.partial_path) != self._num_bytes:  # on a disk without locks
@@ -174,7 +174,7 @@ def opened(path: Optional[str], facts: Optional[Mapping[str, Any]], header: str,
     """An output of text that is resumed if it has facts; without, it is written in one run.
 
     Args:
-        path: of the file; None for standard output.
+        path: the file; None for standard output.
         facts, header: see `ResumableFile`.
         rows: see `ResumableFile.completing`.
 

@@ -100,7 +100,7 @@ def exclusive(path: str, output: str) -> Iterator[None]:
     """A context in which no other process writes an output; on a disk without locks, it may.
 
     Args:
-        path: of the lock's file, which is removed at the end.
+        path: the lock's file, which is removed at the end.
         output: the output, for the error message, such as "--output_dir=out".
     """
     if os.path.lexists(path) and (os.path.islink(path) or not os.path.isfile(path)):

@@ -16,8 +16,8 @@ from engine.training.settings import EvaluationSettings
 from engine.workers.coordination import NO_PEERS, Peers
 
 
-# (checkpoint, advance) -> metrics, which include EvaluationSettings.metric_for_best. The function
-# reports progress to `advance`, in examples; `advance` may raise an exception.
+# (checkpoint, advance) -> metrics, which include EvaluationSettings.metric_for_best. The function calls
+# `advance` with numbers of finished examples; `advance` may raise an exception.
 Evaluate = Callable[[checkpoints.Checkpoint, Callable[[int], None]], Mapping[str, float]]
 
 
@@ -30,12 +30,11 @@ class Evaluations:
         self.settings = settings
         self.is_due = is_due
         self._output_dir = output_dir
-        self._path = os.path.join(output_dir, checkpoints.EVALUATIONS)
         self._evaluate = evaluate
         self._peers = peers
         newest = checkpoints.latest(output_dir)
         step = newest.global_step if newest else 0
-        self._done: List[Dict[str, Any]] = [  # by step: "step" and the metrics
+        self._done: List[Dict[str, Any]] = [  # ascending; "step" and the metrics
             evaluation for evaluation in checkpoints.read_evaluations(output_dir)["evaluations"]
             if evaluation["step"] <= step]
 
@@ -58,7 +57,7 @@ class Evaluations:
                   for name, value in metrics.items()}
         self._done.append({"step": step, **finite})
         best_step = self.best_step
-        files.write_json(self._path, {
+        files.write_json(os.path.join(self._output_dir, checkpoints.EVALUATIONS), {
             "metric": self.settings.metric_for_best,
             "best_checkpoint": best_step and checkpoints.checkpoint_name(best_step),
             "evaluations": self._done})

@@ -15,7 +15,7 @@ from engine.training import run_record, summaries
 from engine.training.settings import Schedule, TrainingSettings
 from engine.training.step_hook import Step
 
-_MIN_STEPS = 50  # of a run that is judged; a shorter one may have had no time to learn
+_MIN_STEPS = 50  # a shorter run is not judged: it may have had no time to learn
 
 _CLEARLY = 2.0  # standard errors of the mean
 
@@ -57,18 +57,16 @@ class LearningCheck:
         if not excess.mean() < 0:
             if step.number < max(self._due) and not self._was_above(step.number - self._span):
                 return
-            self._warn(f"this training does not learn: its mean loss over the steps "
+            warning = (f"this training does not learn: its mean loss over the steps "
                        f"{step.number - self._span + 1:,} to {step.number:,} is "
                        f"{losses.mean():.4g}, and {self._baseline.description} has "
                        f"{bounds.mean():.4g} there; {self._remedies(step.number, losses)}")
+            run_record.write_warning(self._output_dir, warning)
+            if not self._warned:
+                log.warn(warning)
+            self._warned = True
         elif excess.mean() < -_CLEARLY * excess.std() / math.sqrt(len(excess)):
             run_record.write_warning(self._output_dir, None)
-
-    def _warn(self, warning: str) -> None:
-        run_record.write_warning(self._output_dir, warning)
-        if not self._warned:
-            log.warn(warning)
-            self._warned = True
 
     def _was_above(self, step: int) -> bool:
         """Whether the loss was not below the baseline's at the previous check."""

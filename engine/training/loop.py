@@ -26,7 +26,7 @@ from engine.devices.devices import FLOAT16, Devices, dtype_of, out_of_memory_exp
 from engine.errors import UserError
 from engine.model import Mode, Outputs, Training
 from engine.training import (
-    checkpoint_hook, compile_ahead, learning, pool, step_hook, stop_together, summaries, throughput, xla)
+    checkpoint_hook, learning, pool, step_hook, stop_together, summaries, throughput, xla)
 from engine.training.evaluations import Evaluate, Evaluations
 from engine.training.settings import RunSettings, Schedule, TrainingSettings
 from engine.workers.coordination import Peers
@@ -108,7 +108,10 @@ def train(run: Run, evaluations: Optional[Evaluations] = None,
     hooks = [_ModelCheck(initial_values, earlier), step_hook.StepHook(
         first_step, run.global_batch_size, listeners, run.training.loss_unit), saver, *more_hooks]
     if source.buckets is not None and runtime.SHARES_PROGRAMS:
-        hooks.insert(0, _compile_ahead(run, source, plan, range(first_step, last_step)))
+        hooks.insert(0, xla.CompileAhead(
+            xla.first_steps(source, plan, range(first_step, last_step)), functools.partial(
+                batches.training_share, source, plan, run.devices.own_replicas,
+                settings.examples_per_replica)))
     if peers.others:  # first of all: it ends a worker whose session is made anew
         hooks.insert(0, stop_together.SharedSignals(signals, peers))
     estimator = tf.estimator.Estimator(_model_fn(run, source, initial_values), config=_config(run))
@@ -133,13 +136,6 @@ def _throughput(run: Run, source: batches.Source) -> throughput.Throughput:
         settings.freeze_layers)
     return throughput.Throughput(
         flops.sum() / len(source.lengths), throughput.peak(run.devices, settings.precision))
-
-
-def _compile_ahead(run: Run, source: batches.Source, plan: TrainingPlan, steps: range
-                   ) -> compile_ahead.CompileAhead:
-    share = functools.partial(batches.training_share, source, plan, run.devices.own_replicas,
-                              run.settings.training.examples_per_replica)
-    return compile_ahead.CompileAhead(compile_ahead.first_steps(source, plan, steps), share)
 
 
 def _check_loss(kept: Callable[[], str], step: step_hook.Step) -> None:
@@ -238,7 +234,7 @@ def _model_fn(run: Run, source: batches.Source, initial_values: checkpoints.Init
             features, step, runtime.replica_number(devices.own_replicas.start))
         gradients = list(zip(gradients, gradients_of.variables))
         if is_compiled:
-            compile_ahead.note(features, step, gradients, one_by_one=(
+            xla.note(features, step, gradients, one_by_one=(
                 gradients_of.has_pool or settings.gradient_accumulation_steps > 1
                 or settings.recompute_layers or settings.freeze_layers > 0))
         train_op = optimization.create_train_op(
@@ -352,10 +348,10 @@ class _ModelCheck(tf.train.SessionRunHook):
 
     def _report_warm_start(self) -> None:
         values, path = self._initial_values, self._initial_values.checkpoint.path
-        log.info(f"Initialized {len(values.found)} variables from {path}")
-        if values.not_found:
+        log.info(f"Initialized {len(values.restored)} variables from {path}")
+        if values.drawn:
             log.info(f"  not in the checkpoint, initialized at random: "
-                     f"{', '.join(values.not_found)}")
+                     f"{', '.join(values.drawn)}")
         if values.unused():
             log.info(f"  in the checkpoint, not in the model: {', '.join(values.unused())}")
 

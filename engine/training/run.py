@@ -24,10 +24,6 @@ def train(run: Run) -> None:
 
     All workers but the chief exit here, after the chief: the steps after a training, such as an
     evaluation, run on the chief alone.
-
-    Raises:
-        UserError: the output directory belongs to another run, or the checkpoint to another model.
-        Interrupted: SIGTERM or Ctrl-C; a checkpoint was saved.
     """
     _train(run)
     run.devices.peers.wait_for_chief()
@@ -38,7 +34,7 @@ def find_trained(settings: RunSettings,
     """The best or else the newest checkpoint of the output directory, or else --init_checkpoint.
 
     Args:
-        facts: as those of `Run`.
+        facts: see `Run.facts`.
 
     Returns:
         The checkpoint, and the flag that names it.

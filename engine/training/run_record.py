@@ -36,7 +36,7 @@ class Record(NamedTuple):
     """A run, as JSON values under names for people ("task", "vocabulary")."""
     facts: Mapping[str, Any]  # identify the run; a resumed run must have the same
     settings: Mapping[str, Any]  # a resumed run may have others
-    warning: Optional[str] = None  # that the training does not learn
+    warning: Optional[str] = None  # set if the training does not learn
 
 
 def load(output_dir: str) -> Optional[Record]:
@@ -64,20 +64,18 @@ def keep_settings(values: flags.FlagValues, peers: Peers) -> None:
             run_settings.EvaluationSettings()))
     kept = []
     for name in sorted({*values} - given - {"init_checkpoint"}):
-        value = record.get(f"--{name}", values[name].value)
-        if value != values[name].value:
-            _set(values[name], value, values.output_dir)
-            kept.append(f"--{name}={value}")
+        flag = values[name]
+        value = record.get(f"--{name}", flag.value)
+        if value == flag.value:
+            continue
+        try:
+            flag.value = flag.parser.parse(value)
+        except (TypeError, ValueError) as error:
+            raise UserError(f"{os.path.join(values.output_dir, _FILE)}: {value!r} is no value of "
+                            f"--{name} ({error}); give that flag") from error
+        kept.append(f"--{name}={value}")
     if kept:
         log.info(f"{values.output_dir} is resumed with its recorded {', '.join(kept)}")
-
-
-def _set(flag: flags.Flag, value: Any, output_dir: str) -> None:
-    try:
-        flag.value = flag.parser.parse(value)
-    except (TypeError, ValueError) as error:
-        raise UserError(f"{os.path.join(output_dir, _FILE)}: {value!r} is no value of "
-                        f"--{flag.name} ({error}); give that flag") from error
 
 
 def _resumed_settings(output_dir: Optional[str]) -> Dict[str, Any]:
@@ -86,9 +84,11 @@ def _resumed_settings(output_dir: Optional[str]) -> Dict[str, Any]:
     None is no value: the run had no use for the setting, and its flag keeps its default.
     """
     record = _resumed(output_dir) if output_dir else None
-    of_each_try = ("--seed", "--learning_rate") if record and not checkpoints.latest(output_dir) else ()
+    if not record:
+        return {}
+    of_each_try = () if checkpoints.latest(output_dir) else ("--seed", "--learning_rate")
     return {name: value for name, value in record.settings.items() if name.startswith("--")
-            and name not in of_each_try and value is not None} if record else {}
+            and name not in of_each_try and value is not None}
 
 
 def _resumed(output_dir: str) -> Optional[Record]:
@@ -97,8 +97,8 @@ def _resumed(output_dir: str) -> Optional[Record]:
         return load(output_dir)
     parent, folder = os.path.dirname(output_dir), os.path.join(output_dir, TRIES)
     tries = parent if os.path.basename(parent) == TRIES else folder
-    found = sorted(glob.glob(os.path.join(glob.escape(tries), "*", _FILE)))
-    return load(os.path.dirname(found[0])) if found else None
+    records = sorted(glob.glob(os.path.join(glob.escape(tries), "*", _FILE)))
+    return load(os.path.dirname(records[0])) if records else None
 
 
 def window_batches(output_dir: str, num_train_steps: int, peers: Peers) -> int:
@@ -126,11 +126,9 @@ def check(output_dir: str, facts: Mapping[str, Any]) -> None:
     record = load(output_dir)
     if not record or not checkpoints.latest(output_dir):
         return
-    for name, value in facts.items():
-        difference = _difference(record.facts.get(name), value)
-        if difference:
-            raise UserError(f"--output_dir={output_dir} belongs to a run with another {name}: "
-                            f"{difference}; use another --output_dir")
+    for name, change in _changes(record.facts, facts).items():
+        raise UserError(f"--output_dir={output_dir} belongs to a run with another {name}: "
+                        f"{change}; use another --output_dir")
 
 
 def check_training(output_dir: str, record: Record, *, num_train_steps: int,
@@ -197,8 +195,8 @@ def write(output_dir: str, record: Record) -> None:
 
 def difference(output_dir: str, record: Record) -> str:
     """Describes how a directory's run differs from `record`, in what that has; empty if it does not."""
-    found = load(output_dir) or Record({}, {})
-    changes = {**_changes(found.facts, record.facts), **_changes(found.settings, record.settings)}
+    earlier = load(output_dir) or Record({}, {})
+    changes = {**_changes(earlier.facts, record.facts), **_changes(earlier.settings, record.settings)}
     return next((f"{name}: {change}" for name, change in changes.items()), "")
 
 

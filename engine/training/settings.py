@@ -189,7 +189,7 @@ class RunSettings(NamedTuple):
                 "--init_checkpoint": self.init_checkpoint and self.init_checkpoint.path}
 
     def schedule(self, num_examples: int, num_replicas: int) -> Schedule:
-        """See `EpochSchedule.schedule`."""
+        """The length of a training on so many examples."""
         return self.length.schedule(num_examples, self.global_batch_size(num_replicas))
 
     def global_batch_size(self, num_replicas: int) -> int:
@@ -216,49 +216,42 @@ def run_settings(values: flags.FlagValues, devices: Devices, num_layers: int,
     """The settings from the flags. Makes the directories, but only if all flags are correct.
 
     Args:
-        num_layers: of the encoder.
+        num_layers: the encoder's.
         metrics: the names of the task's metrics; the first is the default of --metric_for_best.
         loss: the name of the evaluation's loss; None if it has none.
     """
     # distillation.run has no --init_checkpoint: its student starts from --student.
     start = "init_checkpoint" in values and values.init_checkpoint
-    found = RunSettings(
+    run = RunSettings(
         training=_training_settings(values, num_layers),
         evaluation=_evaluation_settings(values, metrics, loss),
         length=from_flags(values, length),
         init_checkpoint=checkpoints.open_checkpoint(start) if start else None,
         output_dir=worker_dirs.output_directory(
             required(values, "output_dir"), devices.peers, is_training=values.do_train),
-        store_dir=_make_store_dir(values, devices))
-    training = found.training
-    if values.do_train and devices.num_replicas > 1 and training.transfer != (
-            training.gradient_transfer or FLOAT32):
+        store_dir=files.make_directory(
+            values.store_dir or os.path.join(values.output_dir, "store"), "--store_dir"))
+    worker_dirs.find_builder(run.store_dir, devices.peers)
+    if values.do_train and devices.num_replicas > 1 and run.training.transfer != (
+            run.training.gradient_transfer or FLOAT32):
         log.info("gradients cross replicas in float16, as --precision=float16 computes them; "
                  "--gradient_transfer=float32 widens them before")
     if "init_checkpoint" in values and values.do_train and not (
-            found.init_checkpoint or checkpoints.latest(found.output_dir)):
+            run.init_checkpoint or checkpoints.latest(run.output_dir)):
         log.warn("no --init_checkpoint: the whole model starts from random values")
-    return found
+    return run
 
 
 def _training_settings(values: flags.FlagValues, num_layers: int) -> TrainingSettings:
-    found = dataclasses.replace(from_flags(values, TrainingSettings),
-                                precision=chosen_precision(values))
-    if found.min_lr_ratio and found.lr_schedule == "constant":
-        raise UserError(f"--min_lr_ratio={found.min_lr_ratio} needs a rate that falls, and "
+    training = dataclasses.replace(from_flags(values, TrainingSettings),
+                                   precision=chosen_precision(values))
+    if training.min_lr_ratio and training.lr_schedule == "constant":
+        raise UserError(f"--min_lr_ratio={training.min_lr_ratio} needs a rate that falls, and "
                         "--lr_schedule=constant does not; leave one of them out")
-    if not 0 <= found.freeze_layers <= num_layers:
-        raise UserError(f"--freeze_layers={found.freeze_layers}: must be between 0 and {num_layers}, the "
-                        "number of the encoder's layers")
-    return found
-
-
-def _make_store_dir(values: flags.FlagValues, devices: Devices) -> str:
-    """Makes the directory of --store_dir or its default, and returns its path."""
-    directory = files.make_directory(
-        values.store_dir or os.path.join(values.output_dir, "store"), "--store_dir")
-    worker_dirs.find_builder(directory, devices.peers)
-    return directory
+    if not 0 <= training.freeze_layers <= num_layers:
+        raise UserError(f"--freeze_layers={training.freeze_layers}: must be between 0 and {num_layers}, "
+                        "the number of the encoder's layers")
+    return training
 
 
 def _evaluation_settings(values: flags.FlagValues, metrics: Sequence[str],

@@ -12,8 +12,9 @@ from engine import log, progress
 from engine.devices.devices import Devices
 from engine.training.throughput import Throughput
 
-_LOSS = "loss"  # the graph collection of `report`
-_COMPLETED = "completed_steps"  # that of `completed_steps`
+# Graph collections.
+_LOSS = "loss"
+_COMPLETED = "completed_steps"
 _COLLECTIONS = {"loss": _LOSS, "learning_rate": multigpu_optimizer.LEARNING_RATE,
                 "gradient_norm": multigpu_optimizer.GRADIENT_NORM,
                 "loss_scale": multigpu_optimizer.LOSS_SCALE}
@@ -24,7 +25,7 @@ class Step(NamedTuple):
     number: int  # the global step after it
     num_examples: int
     loss: float  # the mean of its examples
-    learning_rate: float  # of its update, that is, the schedule's value at `number - 1`
+    learning_rate: float  # its update's: the schedule's value at `number - 1`
     gradient_norm: float  # not finite: the step was skipped
     loss_scale: Optional[float] = None  # None without mixed precision
 
@@ -69,7 +70,7 @@ class StepHook(tf.train.SessionRunHook):
 
     Args:
         listeners: called with each step, in their order.
-        loss_unit: by which the loss is multiplied.
+        loss_unit: the loss is multiplied by it.
     """
 
     def __init__(self, first_step: int, global_batch_size: int,

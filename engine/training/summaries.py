@@ -35,10 +35,10 @@ class TrainingSummaries:
     """Writes points of the curves; a point covers the steps since the last one, on all replicas.
 
     loss, gradient_norm: the means of the finite values.
-    learning_rate: of the last step's update.
+    learning_rate: that of the last step's update.
     examples_per_second, model_tflops, peak_share: missing in a process's first point, whose time
         includes the set-up; the last two also where they are unknown.
-    peak_memory_gb: of the process so far; missing where it is unknown.
+    peak_memory_gb: the process's so far; missing where it is unknown.
     loss_scale, skipped_steps: only with mixed precision; the last step's loss scale, and the
         number of skipped steps.
 
@@ -85,12 +85,10 @@ class TrainingSummaries:
             "gradient_norm": finite_mean([step.gradient_norm for step in self._steps]),
             "peak_memory_gb": self._devices.peak_memory_gb() or math.nan}
         if last.loss_scale is not None:
-            values["loss_scale"] = last.loss_scale
-            values["skipped_steps"] = sum(
-                not math.isfinite(step.gradient_norm) for step in self._steps)
+            values.update(loss_scale=last.loss_scale, skipped_steps=sum(
+                not math.isfinite(step.gradient_norm) for step in self._steps))
         if self._point_time:
-            num_examples = sum(step.num_examples for step in self._steps)
-            rate = num_examples / (now - self._point_time)
+            rate = sum(step.num_examples for step in self._steps) / (now - self._point_time)
             values.update(self._reached.values(rate), examples_per_second=rate)
         self._point_time = now
         return values

@@ -46,7 +46,7 @@ _PEAKS = {
 class Throughput(NamedTuple):
     """Converts examples/s into FLOP/s, and into the share of the cards' peak."""
     flops_per_example: float = 0.0  # the mean over the train set; 0: unknown
-    peak: Optional[float] = None  # of all cards, FLOP/s; None: unknown
+    peak: Optional[float] = None  # FLOP/s of all cards; None: unknown
 
     def values(self, examples_per_second: float) -> Dict[str, float]:
         """model_tflops, in TFLOP/s, and peak_share (MFU), as far as they are known."""
@@ -76,7 +76,7 @@ def flops_of_training(config: BertConfig, lengths: np.ndarray, num_frozen: int =
     return (3 * config.num_hidden_layers - 2 * num_frozen) * lengths * per_token
 
 
-def peak(devices: Devices, of_precision: str) -> Optional[float]:
+def peak(devices: Devices, precision: str) -> Optional[float]:
     """The peak FLOP/s of all cards of a run; None if a card is unknown.
 
     Takes other machines' cards to be like this one's.
@@ -86,5 +86,5 @@ def peak(devices: Devices, of_precision: str) -> Optional[float]:
         known = next((_PEAKS[name] for name in _PEAKS if re.search(name, card.name)), None)
         if known is None or "MIG" in card.name:  # a part of a card
             return None
-        total += (getattr(known, of_precision) or known.float32) * 1e12
+        total += (getattr(known, precision) or known.float32) * 1e12
     return total * len(devices.peers.cluster.addresses) or None

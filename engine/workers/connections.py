@@ -15,10 +15,9 @@ from typing import Callable, Dict, List
 
 from engine.disk import files
 from engine.errors import UserError
-from engine.workers import messages, sockets
+from engine.workers import messages
 from engine.workers.cluster import Cluster, PeerLost
-from engine.workers.messages import Message
-from engine.workers.sockets import Link
+from engine.workers.messages import Link, Message
 
 _ANSWER_SECONDS = 5.0  # for a connection, and for the whole hello on it
 _RETRY_SECONDS = 0.5
@@ -78,7 +77,7 @@ class Connections:
         index, end = self._cluster.index, time.monotonic() + _PORT_SECONDS
         while not self._listeners:
             try:
-                self._listeners = sockets.listen(self._cluster.addresses[index])
+                self._listeners = messages.listen(self._cluster.addresses[index])
             except OSError as error:
                 if time.monotonic() > end:
                     raise UserError(
@@ -100,15 +99,15 @@ class Connections:
                 time.sleep(_RETRY_SECONDS)
 
     def _look_up(self, index: int) -> None:
-        socket.getaddrinfo(*sockets.host_and_port(self._cluster.addresses[index]))
+        socket.getaddrinfo(*messages.host_and_port(self._cluster.addresses[index]))
 
     def _reach(self, index: int) -> None:
-        sockets.connect(self._cluster.addresses[index], _ANSWER_SECONDS).close()
+        messages.connect(self._cluster.addresses[index], _ANSWER_SECONDS).close()
 
     def _join(self, index: int) -> None:
         """Connects to the chief and says hello."""
         deadline = time.monotonic() + _ANSWER_SECONDS
-        link = sockets.connect(self._cluster.addresses[index], _ANSWER_SECONDS)
+        link = messages.connect(self._cluster.addresses[index], _ANSWER_SECONDS)
         try:
             link.send({"from": self._cluster.index, "cluster": self._cluster_hash})
             answer = link.receive(messages.HEARTBEAT, messages.REFUSAL, deadline=deadline)

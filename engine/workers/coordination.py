@@ -22,8 +22,7 @@ from engine.errors import UserError
 from engine.workers import messages
 from engine.workers.cluster import ALONE, PEER_LOST_STATUS, Cluster
 from engine.workers.connections import Connections
-from engine.workers.messages import Message
-from engine.workers.sockets import Link
+from engine.workers.messages import Link, Message
 
 _BEATS = 10  # heartbeats in --heartbeat_timeout
 _GRACE_SECONDS = 2.0  # for a worker to exit by itself after the error of another one
@@ -54,15 +53,11 @@ class Peers:
         self._news = threading.Condition()
         self._silence = dict.fromkeys(self.others, 0)  # own heartbeats since a worker's last message
         self._left: Dict[int, Mapping[str, Any]] = {}  # exit messages of workers
-        self._ending = threading.RLock()  # of the thread that ends the process; never released
+        self._ending = threading.RLock()  # held by the thread that ends the process; never released
         self._at_end: List[Callable[[], None]] = []
 
     def meet(self, timeout: float) -> None:
-        """Meets the other workers, if there are any. From here on this one ends if another is lost.
-
-        Raises:
-            UserError, PeerLost: see `Connections.open`.
-        """
+        """Meets the other workers, if there are any. From here on this one ends if another is lost."""
         if not self.others:
             return
         log.info(f"This is {self.cluster.name(self.cluster.index)} of "
@@ -81,11 +76,7 @@ class Peers:
                     link.send({"key": messages.cut(key), "value": value})
 
     def hear(self, index: int, key: str) -> Any:
-        """Waits for the next value from a worker, the chief or the chief's; it must have this key.
-
-        Raises:
-            UserError: it has another key: the worker is at another step.
-        """
+        """Waits for the next value from a worker, the chief or the chief's; it must have this key."""
         with self._news:
             said = self._said[index]
             # In short waits, because signals are handled between them.

@@ -1,23 +1,32 @@
-"""The protocol between workers, and the only decoder of network input.
+"""Messages between workers, the connections that carry them, and the ports where workers listen.
 
-A message is a line of JSON with the keys and types of one of the kinds below. `decode` raises a
-ValueError for everything else, and the receiver closes the connection.
+A message is a line of JSON with the keys and types of one of the kinds below. `decode`, the only decoder of
+network input, raises a ValueError for everything else, and the receiver closes the connection.
 """
 
+import collections
 import contextlib
+import errno
 import json
 import re
-from typing import Any, Callable, Dict, Mapping
+import socket
+import threading
+import time
+from typing import Any, Callable, Deque, Dict, List, Mapping, Optional, Set, Tuple
 
 from engine import log
 
 Message = Dict[str, Any]
 Kind = Mapping[str, Callable[[Any], bool]]  # key → check of its value
 
-LONGEST_GREETING = 1 << 12  # bytes of a message during the handshake
-LONGEST = 1 << 23  # bytes of a later message: parts of files are the longest
+_LONGEST_GREETING = 1 << 12  # bytes of a message during the handshake
+_LONGEST = 1 << 23  # bytes of a later message: parts of files are the longest
 _DEEPEST = 32  # nesting of a message
 _LONGEST_TEXT = 1000  # characters of a text for people
+
+_LOCK_SECONDS = 1.0
+_READ_BYTES = 1 << 20
+_NOT_OURS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 def decode(line: bytes, *kinds: Kind) -> Message:
@@ -55,16 +64,138 @@ def _is_hash(value: Any) -> bool:
     return isinstance(value, str) and bool(re.fullmatch("[0-9a-f]{64}", value))
 
 
-def _is_from(lowest: int, highest: int) -> Callable[[Any], bool]:
-    return lambda value: type(value) is int and lowest <= value <= highest
+def _is_up_to(highest: int) -> Callable[[Any], bool]:
+    return lambda value: type(value) is int and 0 <= value <= highest
 
 
 # The handshake: a worker says its number; the chief, and then the worker, answers with a heartbeat.
-HELLO = {"from": _is_from(0, 1 << 20), "cluster": _is_hash}
+HELLO = {"from": _is_up_to(1 << 20), "cluster": _is_hash}
 REFUSAL = {"refused": _is_text}
 
 # After the handshake. The last words are the exit message of a worker, which the chief passes on.
 HEARTBEAT: Kind = {}
 VALUE = {"key": _is_text, "value": lambda value: True}
-LAST_WORDS = {"worker": _is_from(0, 1 << 20), "status": _is_from(0, 255), "why": _is_text}
+LAST_WORDS = {"worker": _is_up_to(1 << 20), "status": _is_up_to(255), "why": _is_text}
 JOINED = (HEARTBEAT, VALUE, LAST_WORDS)
+
+
+class Link:
+    """A connection to another worker."""
+
+    def __init__(self, connection: socket.socket):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = connection
+        self._lines: Deque[bytes] = collections.deque()  # received, not decoded
+        self._rest = b""  # the beginning of an incomplete line
+        self._longest = _LONGEST_GREETING
+        self._lock = threading.Lock()  # held while sending
+
+    def trust(self) -> None:
+        """After the handshake: accepts long messages."""
+        self._longest = _LONGEST
+
+    def send(self, message: Message) -> None:
+        """Sends a message. Raises an OSError if the connection is gone."""
+        line = encode(message)
+        with self._lock:
+            self._socket.sendall(line)
+
+    def send_if_free(self, message: Message) -> None:
+        """Sends a short message or drops it: never waits for long, and raises nothing."""
+        if self._lock.acquire(timeout=_LOCK_SECONDS):
+            with contextlib.suppress(OSError):  # full; or closed, which the reader notices, too
+                self._socket.send(encode(message), socket.MSG_DONTWAIT)
+            self._lock.release()
+
+    def receive(self, *kinds: Kind, deadline: Optional[float] = None) -> Message:
+        """Waits for the next message.
+
+        Args:
+            kinds: those that it may be of.
+            deadline: a time of `time.monotonic()`; None: none.
+
+        Raises:
+            OSError: the connection is gone, or the deadline has passed.
+            ValueError: the message is of none of these kinds.
+        """
+        while not self._lines:
+            seconds = None if deadline is None else deadline - time.monotonic()
+            if seconds is not None and seconds <= 0:
+                raise socket.timeout("no answer in time")
+            self._socket.settimeout(seconds)
+            self._read()
+        return decode(self._lines.popleft(), *kinds)
+
+    def close(self) -> None:
+        """Closes the connection, also for a thread that waits for a message."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _read(self) -> None:
+        read = self._socket.recv(min(self._longest, _READ_BYTES))
+        if not read:
+            raise ConnectionResetError("the connection was closed")
+        *lines, self._rest = (self._rest + read).split(b"\n")
+        self._lines.extend(lines)
+        if len(self._rest) > self._longest:
+            raise ValueError("it sent a line without an end")
+
+
+def connect(address: str, seconds: float) -> Link:
+    """Connects to a worker. Raises an OSError, or a ValueError for a malformed address."""
+    connection = socket.create_connection(host_and_port(address), seconds)
+    if connection.getsockname() == connection.getpeername():  # connected to itself
+        connection.close()
+        raise ConnectionRefusedError("nothing listens there")
+    return Link(connection)
+
+
+def listen(address: str) -> List[socket.socket]:
+    """Listens at a worker's address if it is this machine's own, else on all interfaces.
+
+    In a container or behind a router, the address is not the machine's own. A name that resolves to
+    the loopback interface here, as in Debian's set-up, resolves to a real one elsewhere.
+    """
+    host, port = host_and_port(address)
+    addresses = _addresses(host, port)
+    is_loopback = any(where[0].startswith(("127.", "::1")) for _, where in addresses)
+    if is_loopback and not (host.startswith("127.") or host in ("localhost", "::1")):
+        addresses = set()
+    return _listeners(addresses) or _listeners(_addresses(None, port))
+
+
+def host_and_port(address: str) -> Tuple[str, int]:
+    """Splits the address of a worker, HOST:PORT; brackets around the host may go."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def _addresses(host: Optional[str], port: int) -> Set[Tuple[int, Tuple]]:
+    """The families and addresses of a name, of all interfaces for None; empty if it is unknown."""
+    with contextlib.suppress(socket.gaierror, UnicodeError):
+        return {(family, where) for family, _, _, _, where in socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)}
+    return set()
+
+
+def _listeners(addresses: Set[Tuple[int, Tuple]]) -> List[socket.socket]:
+    """Listens at those of the addresses that are this machine's own."""
+    listeners = []
+    with contextlib.ExitStack() as undo:
+        for family, where in addresses:
+            try:
+                listener = undo.enter_context(socket.socket(family, socket.SOCK_STREAM))
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                listener.bind(where)
+            except OSError as error:
+                if error.errno not in _NOT_OURS:
+                    raise
+                continue
+            listener.listen(socket.SOMAXCONN)
+            listener.setblocking(False)
+            listeners.append(listener)
+        undo.pop_all()
+    return listeners

@@ -17,8 +17,8 @@ from engine.checkpoints import checkpoint_files, checkpoints
 from engine.disk import files, scratch
 from engine.workers.coordination import NO_PEERS, Peers
 
-LOCK = f"{scratch.PREFIX}training.lock"  # of the process that trains in an output directory
-RUN_RECORD = "run.json"  # of a training, in its output directory
+LOCK = f"{scratch.PREFIX}training.lock"  # held by the process that trains in an output directory
+RUN_RECORD = "run.json"  # the record of a training, in its output directory
 _CHUNK_BYTES = 1 << 22
 
 # Directory → the builder there. Global, because the code that opens a store has only its path and

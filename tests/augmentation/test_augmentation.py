@@ -1,17 +1,22 @@
-"""The augmentation is TinyBERT's algorithm, whatever the batch and the number of replicas."""
+"""The augmentation is TinyBERT's algorithm on any replicas, also killed and with bad input."""
 
+import csv
 import json
 import os
+import random
 import re
+import signal
+import subprocess
 
 import numpy as np
 import pytest
 
+import processes
 from augmentation import masked_lm, run
 from augmentation.masked_lm import WordPositions
 from augmentations import SETTINGS, augment_here, write_cola
-from commands import arguments
-from conftest import on_tensorflow_2
+from commands import arguments, ends_with_error
+from conftest import on_tensorflow_1, on_tensorflow_2, sentences
 from engine import progress
 from masked_lm import OneAtATime, write_tiny_masked_lm
 from task_files import user_task
@@ -140,13 +145,12 @@ def language_model(model, **flags):
     return run.open_model(values)
 
 
-def random_places(lengths, seed=0):
+def random_places(lengths):
     """Each piece of texts of random pieces."""
-    rng = np.random.RandomState(seed)
-    lengths = np.array(lengths)
     starts = np.cumsum(lengths) - lengths
-    return WordPositions(rng.randint(5, 26, lengths.sum()), np.repeat(starts, lengths),
-                  np.repeat(lengths, lengths), np.concatenate([np.arange(n) for n in lengths]))
+    return WordPositions(
+        np.random.RandomState(0).randint(5, 26, sum(lengths)), np.repeat(starts, lengths),
+        np.repeat(lengths, lengths), np.concatenate([np.arange(n) for n in lengths]))
 
 
 def test_what_rounding_could_decide_is_decided_alone(model, monkeypatch):
@@ -160,13 +164,12 @@ def test_what_rounding_could_decide_is_decided_alone(model, monkeypatch):
 @pytest.mark.parametrize("max_seq_length", [3, 8])
 def test_a_long_text_is_seen_through_a_window_around_the_word(model, max_seq_length):
     places = random_places([600, 5, 38, 39])
-    tokenizer = FullTokenizer(model.vocab_file)
-    is_word = np.array([token.isalpha() for token in tokenizer.vocab])
+    is_word = np.array([token.isalpha() for token in FullTokenizer(model.vocab_file).vocab])
     with language_model(model, max_seq_length=max_seq_length) as lm, OneAtATime(
             model.config()) as reference:
-        found = lm.candidates(places)
+        candidates = lm.candidates(places)
         reference.restore(model.init_checkpoint)
-        for index in list(range(0, len(found), 37)) + [0, 18, 19, 20, 580, 599, 604, 605, 681]:
+        for index in [*range(0, len(candidates), 37), 18, 19, 20, 580, 599, 604, 605, 681]:
             start, length, position = (column[index] for column in places[1:])
             text = list(places.token_ids[start:start + length])
             width = max_seq_length - 2
@@ -175,7 +178,7 @@ def test_a_long_text_is_seen_through_a_window_around_the_word(model, max_seq_len
             window[position - first] = 4
             scores = reference.scores([2, *window, 3], position - first + 1)
             scores[~is_word] = scores[text[position]] = -np.inf
-            assert found[index].tolist() == sorted(np.argsort(-scores)[:4].tolist())
+            assert candidates[index].tolist() == sorted(np.argsort(-scores)[:4].tolist())
 
 
 @on_tensorflow_2
@@ -184,23 +187,23 @@ def test_both_texts_of_a_pair_vary_beside_the_other_as_it_is(model, tmp_path):
     long = " ".join(["old dog sees small river ,"] * 100)
     pairs = [("The cat sees a \"bird\" ?", "old house .", "entailment"),
              ("cat ?", long, "not_entailment")]
-    os.makedirs(str(tmp_path / "qnli"))
+    (tmp_path / "qnli").mkdir()
     (tmp_path / "qnli" / "train.tsv").write_text("index\tquestion\tsentence\tlabel\n" + "".join(
         f"{index}\t{a}\t{b}\t{label}\n" for index, (a, b, label) in enumerate(pairs)))
     (tmp_path / "qnli" / "dev.tsv").write_text("the dev set")
     augment_here(model, tmp_path / "out", task_name="qnli", data_dir=tmp_path / "qnli")
     task = TASKS["qnli"]
-    found = list(read_examples(task, task.train, str(tmp_path / "out")))
+    examples = list(read_examples(task, task.train, str(tmp_path / "out")))
     for a, b, label in pairs:
         index = task.kind.labels.index(label)
-        of_pair = [row for row in found if row.text_a == a or row.text_b == b]
-        assert of_pair[0] == (a, b, index) and {row.label for row in of_pair} == {index}
-        varied_a = [row.text_a for row in of_pair if row.text_b == b][1:]
-        varied_b = [row.text_b for row in of_pair if row.text_a == a][1:]
-        assert 1 <= len(set(varied_a)) == len(varied_a) <= SETTINGS["N"]
-        assert 1 <= len(set(varied_b)) == len(varied_b) <= SETTINGS["N"]
-        assert len(of_pair) == 1 + len(varied_a) + len(varied_b)
-    assert len([row for row in found if row.text_a == "cat ?"]) == 1 + SETTINGS["N"]
+        rows = [row for row in examples if row.text_a == a or row.text_b == b]
+        assert rows[0] == (a, b, index) and {row.label for row in rows} == {index}
+        varied = ([row.text_a for row in rows[1:] if row.text_b == b],
+                  [row.text_b for row in rows[1:] if row.text_a == a])
+        assert len(rows) == 1 + sum(map(len, varied))
+        for variants in varied:
+            assert 1 <= len(set(variants)) == len(variants) <= SETTINGS["N"]
+    assert len([row for row in examples if row.text_a == "cat ?"]) == 1 + SETTINGS["N"]
     assert (tmp_path / "out" / "dev.tsv").read_text() == "the dev set"
 
 
@@ -233,30 +236,124 @@ ROWS = [('He said "the cat, old" ', "x, \"y\"", ["a", "b"]), ("dog\tsees\nriver 
 @pytest.mark.parametrize("name", ["train.csv", "train.jsonl"])
 def test_a_file_of_ones_own_keeps_its_format_its_columns_and_its_labels(name, model, tmp_path):
     (tmp_path / "data").mkdir()
-    path = tmp_path / "data" / name
-    if name.endswith("csv"):
-        path.write_text("text,more,label\n" + "".join(
-            '"{}","{}","{}"\n'.format(*(field.replace('"', '""') for field in (
-                text, more, ",".join(labels)))) for text, more, labels in ROWS))
-    else:
-        path.write_text("".join(json.dumps({"text": text, "more": more, "label": labels}) + "\n"
-                                for text, more, labels in ROWS))
-    flags = {"task_name": "file", "label_kind": "multi_label", "text_column": "text"}
-    augment_here(model, tmp_path / "out", data_dir=tmp_path / "data", **flags)
-    for directory, each in (("data", 1), ("out", 3)):
-        task = user_task(tmp_path / directory, ["train"], text_column="text",
-                         label_kind="multi_label")
-        assert task.kind.labels == ("a", "b")
-        found = list(read_examples(task, task.train, ""))
-        assert len(found) >= 2 * each
-        for text, _, labels in ROWS:
-            of_row = [row for row in found if row.text_a[:3] == text[:3] or "\t" in row.text_a
-                      and "\t" in text]
-            assert of_row[0].text_a == text and len(of_row) >= each
-            assert {tuple(task.kind.labels[index] for index in row.label) for row in of_row} == {
-                tuple(labels)}
-            marks = [character for character in text if not character.isalpha()]
-            assert all([c for c in row.text_a if not c.isalpha()] == marks for row in of_row)
+    with open(str(tmp_path / "data" / name), "w", newline="") as file:
+        if name.endswith("csv"):
+            csv.writer(file).writerows([("text", "more", "label"), *(
+                (text, more, ",".join(labels)) for text, more, labels in ROWS)])
+        else:
+            file.writelines(json.dumps(dict(zip(("text", "more", "label"), row))) + "\n"
+                            for row in ROWS)
+    flags = {"label_kind": "multi_label", "text_column": "text"}
+    augment_here(model, tmp_path / "out", task_name="file", data_dir=tmp_path / "data", **flags)
+    task = user_task(tmp_path / "out", ["train"], **flags)
+    assert task.kind.labels == ("a", "b")
+    examples = list(read_examples(task, task.train, ""))
+    for text, _, labels in ROWS:
+        variants = [row for row in examples
+                    if row.text_a[:2] == text[:2] or "\t" in row.text_a and "\t" in text]
+        assert variants[0].text_a == text and len(variants) >= 3
+        assert {tuple(task.kind.labels[index] for index in row.label) for row in variants} == {
+            tuple(labels)}
+        assert {re.sub(r"[^\W\d_]+", "", row.text_a) for row in variants} == {
+            re.sub(r"[^\W\d_]+", "", text)}
     if name.endswith("jsonl"):
         lines = (tmp_path / "out" / name).read_text().splitlines()
         assert {json.loads(line)["more"] for line in lines} == {"x, \"y\"", "2"}
+
+
+# --- As people run it --------------------------------------------------------------------
+
+
+NUM_ROWS = 400
+
+
+@pytest.fixture(scope="module")
+def flags(model, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("data")
+    write_cola(directory / "cola", sentences(NUM_ROWS))
+    (directory / "glove.txt").write_text("cats 1 0\ndogs 0 1\ntrees 1 1\n")
+    return {**model._asdict(), **SETTINGS, "N": 3, "task_name": "cola",
+            "data_dir": directory / "cola", "glove_embs": directory / "glove.txt",
+            "num_cpu_replicas": 2, "predict_batch_size": 8}
+
+
+# Small chunks: as the command is, a test would need a large set to be killed amid it.
+PROGRAM = """
+import sys
+from augmentation import run
+from engine.cli import command
+run._WORDS_AT_A_TIME = {"CPU": %d}
+command.run(run.main, run.define_flags(), usage="", argv=sys.argv)
+"""
+
+
+def start(flags, output_dir, chunk_words=30) -> subprocess.Popen:
+    return processes.start(
+        ["-c", PROGRAM % chunk_words, *arguments({**flags, "output_dir": output_dir})],
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+
+
+def num_lines(path) -> int:
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+@on_tensorflow_1
+def test_killed_and_told_to_end_it_ends_with_the_bytes_of_the_uninterrupted_run(
+        model, flags, tmp_path):
+    augment_here(model, tmp_path / "whole", **flags)
+    out = tmp_path / "out"
+    generator = random.Random(1)
+    for number in (signal.SIGKILL, signal.SIGTERM):
+        process = start(flags, out)
+        wanted = num_lines(out / "train.tsv.part") + generator.randint(1, 300)
+        processes.wait_until(process, lambda: num_lines(out / "train.tsv.part") >= wanted)
+        process.send_signal(number)
+        said = process.communicate()[1]
+        assert process.returncode == (-9 if number == signal.SIGKILL else 143), said
+        assert not (out / "train.tsv").exists()
+    assert f"of {NUM_ROWS} examples are done; the same command goes on" in said
+    assert "Traceback" not in said
+    done = int(said.splitlines()[-1].split(": ")[1].split(" ")[0])
+    process = start(flags, out, chunk_words=200)  # as a version with other chunks goes on
+    said = process.communicate()[1]
+    assert process.returncode == 0, said
+    assert f"Augmenting train.tsv: {NUM_ROWS - done} examples in " in said  # and none again
+    assert (out / "train.tsv").read_bytes() == (
+        tmp_path / "whole" / "train.tsv").read_bytes()
+    again = start(flags, out).communicate()[1]
+    assert "is whole: nothing is left to augment" in again
+    assert sorted(os.listdir(str(out))) == ["train.tsv", "train.tsv.json"]
+
+
+@pytest.mark.parametrize("changes, words", [
+    ({"data_dir": "missing"}, ("missing/train.tsv", "No such file")),
+    ({"glove_embs": "broken.txt"}, ("broken.txt, line 2", "must be a word and 2 numbers")),
+    ({"glove_embs": "missing.txt"}, ("--glove_embs missing.txt", "No such file")),
+    ({"init_checkpoint": "encoder"}, ("no masked-LM head (cls/predictions/...)",)),
+    ({"vocab_file": "unmasked.txt"}, ("unmasked.txt lacks [MASK]",)),
+    ({"M": 20}, ("--M=20", "only 21 words")),
+    ({"N": 0}, ("--N=0",)),
+    ({"p": 1.5}, ("--p=1.5", "between 0 and 1")),
+    ({"max_seq_length": 41}, ("--max_seq_length=41", "only 40 positions")),
+    ({"output_dir": "good"}, ("--output_dir=good", "use another directory")),
+    ({"output_dir": "other"}, ("other/train.tsv", "not written by this command")),
+])
+def test_wrong_input_is_one_line(
+        changes, words, model, tiny_model, flags, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write_cola(tmp_path / "good", ["old cat", "small dog"])
+    write_cola(tmp_path / "other", ["mine"])
+    (tmp_path / "broken.txt").write_text("cats 1 0\ndogs 0 o.5\n")
+    with open(model.vocab_file) as file:
+        (tmp_path / "unmasked.txt").write_text(file.read().replace("[MASK]", "[mask]"))
+    if "init_checkpoint" in changes:
+        changes = {"init_checkpoint": tiny_model.init_checkpoint}
+    with ends_with_error(capsys, *words):
+        augment_here(model, tmp_path / "out", **{**flags, "data_dir": "good", **changes})
+    assert not (tmp_path / "out" / "train.tsv").exists()
+
+
+def test_a_set_without_variants_is_said(model, flags, tmp_path, capsys):
+    write_cola(tmp_path / "cola", ["of the"])
+    augment_here(model, tmp_path / "out", **{**flags, "data_dir": tmp_path / "cola"})
+    assert "none of these examples has a variant" in capsys.readouterr().err

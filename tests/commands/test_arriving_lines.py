@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import processes
-from commands import run_here
-from conftest import on_tensorflow_2, sentences
-from engine.data.chunks import ArrivingLines, in_chunks
-from rewriting import rewrite, run
+from commands import arguments, run_here
+from conftest import on_tensorflow_1, on_tensorflow_2, sentences
+from engine.data.parts import ArrivingLines, in_chunks
+from rewriting import run
 from rewriting.slot_files import SlotExample
 from rewriting_files import made_up_texts, write_slots
 
@@ -51,9 +51,9 @@ def test_lines_of_a_file_are_those_of_python_in_full_chunks(content, tmp_path):
     with open(str(tmp_path / "lines"), "rb") as file:
         expected = [line.rstrip(b"\n") for line in file]
         file.seek(0)
-        found = list(chunks_of(ArrivingLines(file.fileno())))
-    assert [line for chunk in found for line in chunk] == expected
-    assert [len(chunk) for chunk in found[:-1]] == [100] * max(len(found) - 1, 0)
+        chunks = list(chunks_of(ArrivingLines(file.fileno())))
+    assert [line for chunk in chunks for line in chunk] == expected
+    assert [len(chunk) for chunk in chunks[:-1]] == [100] * max(len(chunks) - 1, 0)
 
 
 @pytest.mark.parametrize("stop", [b"", b"end"])
@@ -72,9 +72,9 @@ def test_what_is_cut_anywhere_on_its_way_is_whole_again(stop, pipe):
 
     thread = threading.Thread(target=write)
     thread.start()
-    found = [line for chunk in chunks_of(ArrivingLines(reading)) for line in chunk]
+    lines = [line for chunk in chunks_of(ArrivingLines(reading)) for line in chunk]
     thread.join()
-    assert found == content.splitlines()
+    assert lines == content.splitlines()
 
 
 # --- Commands ------------------------------------------------------------------------------
@@ -84,16 +84,16 @@ def test_what_is_cut_anywhere_on_its_way_is_whole_again(stop, pipe):
 def scorer(tiny_model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("scorer")
     write_slots(folder / "train.jsonl", [SlotExample("the cat ", " .", ("sees", "tree"), 1)] * 4)
-    (folder / "pool.txt").write_text("the dog sees a bird\na bird likes the tree\n")
     run_here({**tiny_model._asdict(), "train_file": folder / "train.jsonl", "do_train": True,
               "output_dir": folder / "out", "max_seq_length": 32, "num_cpu_replicas": 1,
               "train_batch_size": 4, "num_train_epochs": 1}, run)
-    return folder
+    return folder / "out"
 
 
-def asked_one_by_one(arguments, lines):
-    """What a command answers to each line, of which it gets the next when it has answered."""
-    process = processes.start(arguments, stdin=-1)
+def answers_one_by_one(module, model, lines, **flags):
+    """What a command answers to each line, of which it gets the next when it has answered; its log."""
+    process = processes.start(["-m", module, *arguments(dict(
+        output_dir=model, format="jsonl", num_gpus=0, **flags))], stdin=-1)
     answers = []
     for line in lines:
         process.stdin.write(line + "\n")
@@ -106,53 +106,28 @@ def asked_one_by_one(arguments, lines):
     return [json.loads(answer) for answer in answers], errors
 
 
+@on_tensorflow_1
 def test_predict_answers_a_line_before_it_gets_the_next_one(tiny_classifier):
-    texts = ["the cat sees a bird", "", "das Öl", "a dog"]
-    answers, _ = asked_one_by_one(
-        ["-m", "runs.predict", f"--output_dir={tiny_classifier}", "--format=jsonl",
-         "--num_gpus=0"], texts)
+    answers, _ = answers_one_by_one(
+        "runs.predict", tiny_classifier, ["the cat sees a bird", "", "das Öl", "a dog"])
     assert [set(answer) for answer in answers] == [{"label", "probabilities"}] * 4
 
 
 @on_tensorflow_2
 def test_a_worker_for_pairs_lives_on_after_an_odd_line(scorer):
-    answers, errors = asked_one_by_one(
-        ["-m", "runs.predict", f"--output_dir={scorer / 'out'}", "--format=jsonl",
-         "--num_gpus=0"], ["no tab", "sees\tthe cat [MASK] .", "sees\tthe cat .", "tree\ta “““““.",
-                           "tree\ta ““““."])
+    answers, errors = answers_one_by_one("runs.predict", scorer, [
+        "no tab", "sees\tthe cat [MASK] .", "sees\tthe cat .", "tree\ta “““““.", "tree\ta ““““."])
     assert ["error" in answer for answer in answers] == [True, False, True, False, False]
     assert "standard input, line 1" in answers[0]["error"]
     assert "2 of 5 have no prediction; the first: standard input, line 1" in errors
 
 
 @on_tensorflow_2
-def test_rewrite_answers_a_line_before_it_gets_the_next_one(scorer):
-    texts = [f"{text}" for text in made_up_texts(3)]
-    answers, _ = asked_one_by_one(
-        ["-m", "rewriting.rewrite", f"--output_dir={scorer / 'out'}", "--format=jsonl",
-         f"--pool_file={scorer / 'pool.txt'}", "--num_gpus=0"], texts)
-    assert [answer["text"] for answer in answers] == texts
-
-
-@on_tensorflow_2
-def test_rewrite_goes_on_after_an_odd_row_and_in_a_pool_with_one(scorer, tmp_path, capsys):
+def test_rewrite_answers_a_line_before_it_gets_the_next_one_although_its_pool_has_an_odd_row(
+        scorer, tmp_path):
     (tmp_path / "pool.csv").write_text("text,id\nthe dog sees a bird,1\nx,y,z\na bird likes it,2\n")
-    texts = [f"{text}, the cat sees a tree" for text in sentences(3)]
-    lines = [json.dumps({"text": text}) for text in texts]
-    (tmp_path / "texts.jsonl").write_text("\n".join([lines[0], '{"text": 5.5e', *lines[1:]]) + "\n")
-    run_here({"output_dir": scorer / "out", "pool_file": tmp_path / "pool.csv", "num_gpus": 0,
-              "input_file": tmp_path / "texts.jsonl", "output_file": tmp_path / "new.jsonl"}, rewrite)
-    said = capsys.readouterr().err
-    assert "pool.csv, line 3: 3 columns" in said and "texts.jsonl, line 2: not JSON" in said
-    found = [json.loads(line) for line in (tmp_path / "new.jsonl").read_text().splitlines()]
-    assert [bool(entry["rewrites"]) for entry in found] == [True, False, True, True]
-    assert [entry["text"] for entry in found] == [texts[0], "", *texts[1:]]
-
-
-@on_tensorflow_2
-def test_input_of_which_no_line_can_be_read_is_an_error(scorer):
-    process = processes.run(
-        ["-m", "runs.predict", f"--output_dir={scorer / 'out'}", "--num_gpus=0"],
-        input="no tab\nnone either\n")
-    assert process.returncode == 2
-    assert "error: standard input, line 1: the model takes pairs" in process.stderr
+    texts = made_up_texts(3)
+    answers, errors = answers_one_by_one(
+        "rewriting.rewrite", scorer, texts, pool_file=tmp_path / "pool.csv")
+    assert [answer["text"] for answer in answers] == texts
+    assert "pool.csv, line 3: 3 columns" in errors

@@ -15,7 +15,7 @@ from checkpoint_index import crc32c, entry, masked, write as write_index
 from encoder import huggingface, pretraining_tfrecords
 from encoder.model_files import load_config
 from engine.checkpoints import checkpoint_files, checkpoints
-from engine.disk import files, provenance
+from engine.disk import files
 from engine.errors import UserError
 from engine.training import summaries
 
@@ -81,16 +81,6 @@ def test_the_newest_that_is_whole_is_taken_and_the_others_are_said_once(trained,
         newest_of(trained)
 
 
-def test_what_this_process_has_saved_is_not_read_again(trained):
-    data, prefix = data_of(trained, 3), str(trained / "model.ckpt-3")
-    time = os.stat(str(data)).st_mtime_ns
-    flip(data, 30)
-    os.utime(str(data), ns=(time, time))  # so that only reading it would tell
-    assert not checkpoint_files.damage(prefix)
-    os.utime(str(data))
-    assert checkpoint_files.damage(prefix)
-
-
 def test_the_file_checkpoint_is_for_other_programs(trained):
     (trained / "checkpoint").write_bytes(b'model_checkpoint_path: "../../other/model.ckpt-1"\n')
     assert newest_of(trained) == 3
@@ -109,31 +99,20 @@ def test_in_the_place_of_a_damaged_best_the_next_best_is_taken(trained, capsys):
     flip(data_of(trained, 1), 30)
     assert checkpoints.best(str(trained)).global_step == 2
     assert "model.ckpt-1 is damaged" in capsys.readouterr().err
-
-
-def test_the_name_of_the_best_leads_nowhere_else(trained, tmp_path):
-    evaluated(trained, best_checkpoint="../elsewhere/model.ckpt-2")
+    evaluated(trained, best_checkpoint="../elsewhere/model.ckpt-2")  # the name leads nowhere else
     assert checkpoints.best(str(trained)).path == str(trained / "model.ckpt-2")
 
 
-def replaced_by(make):
-    """A change of a file: it is another thing."""
-    def change(path):
-        path.unlink()
-        make(str(path))
-    return change
-
-
-@pytest.mark.parametrize("change, said", [
-    (replaced_by(os.mkfifo), "is no regular file"),
-    (replaced_by(lambda path: os.symlink("/dev/zero", path)), "is no regular file"),
-    (replaced_by(lambda path: os.symlink(path, path)), "symbolic links"),
-    (replaced_by(os.mkdir), "Is a directory")])
+@pytest.mark.parametrize("make, said", [
+    (os.mkfifo, "is no regular file"),
+    (lambda path: os.symlink("/dev/zero", path), "is no regular file"),
+    (lambda path: os.symlink(path, path), "symbolic links"), (os.mkdir, "Is a directory")])
 @pytest.mark.parametrize("place", ["index", "data-00000-of-00001"])
 def test_no_pipe_device_or_link_to_itself_stands_for_a_file_of_a_checkpoint(
-        place, change, said, trained, capsys, alarm):
+        place, make, said, trained, capsys, alarm):
     path = trained / f"model.ckpt-3.{place}"
-    change(path)
+    path.unlink()
+    make(str(path))
     assert newest_of(trained) == 2
     assert "model.ckpt-3 is damaged (" in capsys.readouterr().err
     with pytest.raises(UserError, match=f"model.ckpt-3 is no TensorFlow checkpoint.*{path}.*{said}"):
@@ -163,17 +142,13 @@ def test_a_variable_that_cannot_be_is_damage(name, trained, capsys):
         checkpoints.open_checkpoint(str(trained / "model.ckpt-3"))
 
 
-@pytest.mark.parametrize("name", [b"a" * 2000, b"\xff/kernel"])
-def test_names_in_an_index_are_bounded_text(name, trained):
-    write_index(str(trained / "model.ckpt-3"), {name: entry([-1])})
-    with pytest.raises(UserError, match="model.ckpt-3.index(: \ufffd/kernel is no| is no index of a)"):
-        checkpoints.open_checkpoint(str(trained / "model.ckpt-3"))
-
-
-@pytest.mark.parametrize("changes", [dict(compression=1), dict(restarts=(0, 3))])
-def test_an_index_that_two_readers_would_read_in_two_ways_is_none(changes, trained):
-    write_index(str(trained / "model.ckpt-3"), {"a": entry([0])}, **changes)
-    with pytest.raises(UserError, match="model.ckpt-3.index is no index of a checkpoint"):
+@pytest.mark.parametrize("name, changes, said", [
+    (b"a" * 2000, {}, " is no index of a checkpoint"), (b"\xff/kernel", {}, ": \ufffd/kernel is no"),
+    # Two readers would read it in two ways.
+    (b"a", dict(compression=1), " is no index of a"), (b"a", dict(restarts=(0, 3)), " is no index of a")])
+def test_an_index_has_short_names_and_one_meaning(name, changes, said, trained):
+    write_index(str(trained / "model.ckpt-3"), {name: entry([-1])}, **changes)
+    with pytest.raises(UserError, match=f"model.ckpt-3.index{said}"):
         checkpoints.open_checkpoint(str(trained / "model.ckpt-3"))
 
 
@@ -185,10 +160,10 @@ def test_texts_in_a_checkpoint_are_not_read(trained):
 
 def test_variables_are_those_that_tensorflow_lists(trained, two_layers):
     for prefix in (str(trained / "model.ckpt-3"), two_layers.init_checkpoint):
-        found = checkpoints.describe(prefix)
-        assert sorted((name, list(found.shapes[name])) for name in found.shapes) == [
+        described = checkpoints.describe(prefix)
+        assert sorted((name, list(described.shapes[name])) for name in described.shapes) == [
             (name, shape) for name, shape in tf.train.list_variables(prefix)]
-        assert found.dtypes == tf.train.load_checkpoint(prefix).get_variable_to_dtype_map()
+        assert described.dtypes == tf.train.load_checkpoint(prefix).get_variable_to_dtype_map()
 
 
 # --- Curves and weights of others ------------------------------------------------------------
@@ -219,29 +194,17 @@ def test_tensors_that_no_bert_has_take_no_time(count, tmp_path, alarm):
 
 # --- Records -------------------------------------------------------------------------------
 
-def test_a_memory_of_hashes_that_is_damaged_is_the_same_as_none(tmp_path):
-    files.write_text(str(tmp_path / "a.txt"), "a")
-    path = os.path.realpath(str(tmp_path / "a.txt"))
-    for memory in ("[1]", "{", json.dumps({path: 3}), json.dumps({path: [1]})):
-        (tmp_path / "hashes.json").write_text(memory)
-        assert provenance.content_hash(path, str(tmp_path)) == files.hash_of(b"a")
-
-
 # --- Numbers in files, before anything is allocated by them --------------------------------
 
 
-TOO_LARGE = "GB, and this machine has"
-NO_DEVIATION = "initializer_range is .* must be a deviation of 0 or more"
-NO_NAME = "hidden_act is .*, must be a name or null"
-
-
 @pytest.mark.parametrize("changes, said", [
-    *((changes, TOO_LARGE) for changes in (
+    *((changes, "GB, and this machine has") for changes in (
         dict(vocab_size=10**9, hidden_size=10**5), dict(num_hidden_layers=10**9),
         dict(max_position_embeddings=10**18), dict(intermediate_size=10**30))),
-    *((dict(initializer_range=value), NO_DEVIATION) for value in (
-        [], "<script>", None, True, -0.1, float("nan"), float("inf"))),
-    *((dict(hidden_act=name), NO_NAME) for name in (["gelu"], [], 7, 0, True, False, {}))])
+    *((dict(initializer_range=value), "initializer_range is .* must be a deviation of 0 or more")
+      for value in ([], "<script>", None, True, -0.1, float("nan"), float("inf"))),
+    *((dict(hidden_act=name), "hidden_act is .*, must be a name or null")
+      for name in (["gelu"], 0, True, {}))])
 def test_a_config_that_no_model_can_have_is_refused(changes, said, tiny_model, tmp_path):
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**tiny_model.config().to_dict(), **changes}))

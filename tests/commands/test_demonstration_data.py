@@ -5,7 +5,7 @@ import collections
 import pytest
 
 from scripts.make_demonstration_data import (
-    CLASS_WORDS, GRAMMAR, SPLITS, can_become, write_examples)
+    CLASS_WORDS, SPLITS, can_become, write_examples)
 from task_files import our_examples
 
 
@@ -36,10 +36,3 @@ def test_each_bag_of_words_has_one_example_of_each_label_in_one_set(tmp_path):
     ("the the dog sleeps", False), ("Anna sleeps quickly again", False), ("", False)])
 def test_the_grammar_knows_its_sentences(sentence, expected):
     assert can_become(("SENTENCE",), tuple(sentence.split())) == expected
-
-
-def test_no_word_is_in_two_classes():
-    words = [word for members in CLASS_WORDS.values() for word in members]
-    literals = {part for expansions in GRAMMAR.values() for expansion in expansions
-                for part in expansion.split() if part not in GRAMMAR and part not in CLASS_WORDS}
-    assert len(words) == len(set(words)) and not literals & set(words)

@@ -56,11 +56,11 @@ def modules_named(page):
                 yield from (room + other for other in re.findall(r", `(\.[a-z]\w*)`", line))
 
 
-def run_blocks(some, directory):
+def run_blocks(shell_commands, directory):
     """Runs shell commands of a page as a reader does, but with their files in a directory."""
     script = f"""set -euo pipefail
 python() {{ "{sys.executable}" "$@"; }}
-{some}"""
+{shell_commands}"""
     result = subprocess.run(
         ["bash", "-c", script], cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         env={**os.environ, "PYTHONPATH": ROOT, "CUDA_VISIBLE_DEVICES": ""}, encoding="utf-8")

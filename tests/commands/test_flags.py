@@ -24,13 +24,13 @@ def lines_of(command):
 
 
 def test_every_command_has_the_flags_of_the_list():
-    found = [line for command in commands() for line in lines_of(command)]
+    lines = [line for command in commands() for line in lines_of(command)]
     if os.environ.get("WRITE_FLAGS"):
         with open(LIST, "w", encoding="utf-8") as file:
-            file.writelines(found)
+            file.writelines(lines)
     with open(LIST, encoding="utf-8") as file:
         expected = file.readlines()
-    difference = "".join(difflib.unified_diff(expected, found, "tests/flags.txt", "the code", n=0))
+    difference = "".join(difflib.unified_diff(expected, lines, "tests/flags.txt", "the code", n=0))
     if difference:
         pytest.fail(f"{difference}If this is meant: WRITE_FLAGS=1 scripts/test.sh "
                     "tests/commands/test_flags.py, and a line in CHANGELOG.md", pytrace=False)
@@ -46,12 +46,18 @@ def test_every_command_tells_its_version(capsys):
 
 
 @pytest.mark.parametrize("command", commands())
-def test_help_shows_all_flags_under_topics_that_are_no_names_of_modules(command, capsys):
+def test_help_shows_all_flags_and_nothing_else_and_a_wrong_flag_gets_one_line(command, capfd):
     module = importlib.import_module(command)
     values = module.define_flags()
-    with pytest.raises(SystemExit):
+    with pytest.raises(SystemExit) as wrong:
+        run(None, values, usage="", argv=[command, "--misspelt"])
+    assert wrong.value.code == 2
+    assert capfd.readouterr() == ("", "error: Unknown command line flag 'misspelt'\n")
+    values = module.define_flags()
+    with pytest.raises(SystemExit) as helped:
         run(None, values, usage="What it does.", argv=[command, "--help"])
-    shown = capsys.readouterr().out
+    shown, said = capfd.readouterr()
+    assert not helped.value.code and said == ""
     topics = re.findall(r"^(\S.*):$", shown, re.MULTILINE)
     assert len(topics) == len(set(topics)) and not [
         topic for topic in topics if not re.fullmatch("[A-Z][A-Za-z, ]+", topic)]

@@ -140,7 +140,7 @@ def test_documented_commands_give_their_results(folder):
     for theirs, program, result in ROWS:
         if result == "runs":
             typed = re.sub("|".join(map(re.escape, PATHS)),
-                           lambda found: PATHS[found.group()].format(folder), theirs)
+                           lambda match: PATHS[match.group()].format(folder), theirs)
             type_in(module_of(program), shlex.split(typed)[1:])
     written = [folder / name for name in (
         "tmp/mrpc_output/eval_results.txt", "tmp/mrpc_output/test_results.tsv",
@@ -152,9 +152,10 @@ def test_documented_commands_give_their_results(folder):
 
 # The commands in each section, in order; the first section has an example of a refusal.
 (_, (EXAMPLE,)), *OURS = [
-    (section.split("\n")[0].lstrip("# "), re.findall("^.*python.*$", "\n".join(found), re.MULTILINE))
+    (section.split("\n")[0].lstrip("# "),
+     re.findall("^.*python.*$", "\n".join(shell), re.MULTILINE))
     for section in re.split("^## ", PAGE.replace("\\\n", ""), flags=re.MULTILINE)
-    for found in [re.findall(r"```shell\n(.*?)```", section, re.DOTALL)] if found]
+    for shell in [re.findall(r"```shell\n(.*?)```", section, re.DOTALL)] if shell]
 
 
 def test_the_pages_example_says_what_follows_it(capsys):
@@ -224,26 +225,7 @@ def test_the_commands_of_a_section_run_one_after_another(section, lines, workpla
         type_ours(line)
         assert all(os.path.getsize(path) for path in outputs_of(line)), line
     errors = capsys.readouterr().err
-    if section == "bert-ad":
-        check_files_of_bert_ad()
     if section == "TinyBERT and fast_td":
         # Both stages have learned from these, which were prepared for the first one.
         assert len(re.findall(r"Preparing \S*augmented/train\.tsv: \d+ examples", errors)) == 1
         assert os.listdir("prepared") and not os.path.exists("student/store")
-
-
-def check_files_of_bert_ad():
-    """Scores and predictions are those that the page puts beside bert-ad's."""
-    def lines(path):
-        with open(path, encoding="utf-8") as file:
-            return file.read().splitlines()
-
-    scored = [json.loads(line) for line in lines("scores.jsonl")]
-    assert [set(each) for each in scored] == [{"perplexity", "tokens"}] * len(
-        lines("sentences.txt"))
-    assert {key for each in scored for token in each["tokens"] for key in token} == {
-        "token", "probability"}
-    rows, predicted = lines("slots/test.tsv"), lines("scorer/predict.txt")
-    assert len(lines("scorer/test_results.tsv")) == len(rows) == len(predicted)
-    assert set(predicted) <= {"0", "1"}
-    assert os.path.exists("scorer/export/frozen_graph.pb")

@@ -23,17 +23,17 @@ def test_every_command_that_trains_has_a_toy_run():
 
 
 def test_a_run_has_the_losses_that_it_always_had(tmp_path):
-    model, found = write_model(tmp_path / "model"), {}
+    model, losses_of_runs = write_model(tmp_path / "model"), {}
     for run in RUNS:
         train(run, tmp_path, model)
-        found[run] = losses_of(tmp_path / run)
+        losses_of_runs[run] = losses_of(tmp_path / run)
     if os.environ.get("WRITE_GOLDEN_LOSSES"):
-        golden = {**(read_golden() if os.path.exists(GOLDEN) else {}), RUNTIME: found}
+        golden = {**(read_golden() if os.path.exists(GOLDEN) else {}), RUNTIME: losses_of_runs}
         with open(GOLDEN, "w", encoding="utf-8") as file:
             file.write(json.dumps(golden, indent=1, sort_keys=True) + "\n")
     golden = read_golden()[RUNTIME]
-    assert sorted(found) == sorted(golden)
-    for run, losses in found.items():
+    assert sorted(losses_of_runs) == sorted(golden)
+    for run, losses in losses_of_runs.items():
         # Processors add up in other orders, and the steps carry the differences on.
         np.testing.assert_allclose(losses, golden[run], rtol=1e-4, err_msg=run)
         assert len(set(losses)) == STEPS, f"{run}: a training that moves nothing proves nothing"

@@ -5,9 +5,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
-
-import pytest
 
 import processes
 from benchmarks import gpu
@@ -15,8 +12,6 @@ from benchmarks.gpu_stages import tables, tracing
 from benchmarks.gpu_stages.common import Machine
 from benchmarks.gpu_stages.tracing import Kernel
 from conftest import on_tensorflow_2
-from engine.devices import gpus
-from engine.errors import UserError
 
 import tensorflow.compat.v1 as tf
 
@@ -56,7 +51,7 @@ def test_each_stage_writes_the_tables_and_a_call_that_is_cut_short_is_continued_
 
 def test_the_tables_compare_with_the_run_without_xla_and_with_the_peer():
     about = dict.fromkeys(("cards", "machine", "tensorflow", "commit", "date"), "x")
-    text = tables.text({name: {**found, **about} for name, found in {
+    text = tables.text({name: {**figures, **about} for name, figures in {
         "fine-tuning-base-128-bfloat16": dict(failed="not on this TensorFlow"),
         "fine-tuning-base-128-float16": dict(sequences_per_second=200.0),
         "fine-tuning-base-128-float16-xla": dict(sequences_per_second=420.0),
@@ -66,16 +61,6 @@ def test_the_tables_compare_with_the_run_without_xla_and_with_the_peer():
     assert "| right-fine-tuning-mini-64-float16 | DOES NOT HOLD |" in text
     assert "| 420.0 | – | – | – | – | 2.10 × |" in text
     assert "| peer-fine-tuning-base-128-float16 | 400.0 | 0.50 × | 1.05 × |" in text
-
-
-def test_stages_have_names_of_their_own_and_the_first_of_each_precision_has_time_to_compile():
-    stages = gpu.stages(Machine(8, False, ""))
-    assert len({stage.name for stage in stages}) == len(stages)
-    assert stages[0].name == STAGES[0]
-    of_time = {stage.name: stage.seconds for stage in stages}
-    assert of_time[STAGES[0]] == of_time["right-fine-tuning-mini-64-bfloat16"] == 240
-    assert of_time["fine-tuning-base-128-bfloat16-xla"] == 240
-    assert of_time["fine-tuning-base-128-bfloat16"] < 240
 
 
 @on_tensorflow_2
@@ -103,23 +88,6 @@ def test_a_peer_s_python_starts_without_what_ours_needs(monkeypatch, tmp_path):
     assert stage.run(stage.cell, ONE_CARD._replace(huggingface_python=str(python))) == {"seen": ""}
 
 
-@pytest.mark.parametrize("flag", [[], ["--toy"]])
-def test_xla_is_prepared_before_tensorflow_looks_for_cards(flag, monkeypatch, tmp_path):
-    prepared = []
-    monkeypatch.setattr(gpu.runtime, "prepare_xla", lambda: prepared.append(True))
-
-    def look(*_):
-        assert prepared
-        raise UserError("seen")
-    monkeypatch.setattr(gpus, "check_seen", look)
-    monkeypatch.setattr(gpu, "measure", look)
-    monkeypatch.setattr(sys, "argv", [
-        "gpu", "--stage=pretraining-large-128-float16-xla,pretraining-large-128-tf32-xla",
-        f"--output_dir={tmp_path}", *flag])
-    with pytest.raises(SystemExit):
-        gpu.main()
-
-
 # --- A traced step -------------------------------------------------------------------------
 
 
@@ -143,18 +111,14 @@ def test_a_traced_step_says_what_was_timed_how_long_the_card_waited_and_what_ove
         ("/device:GPU:0/stream:7", "Mul_3:Mul", 60, 90, []),
         ("/device:GPU:0/stream:9", "NcclAllReduce:NcclAllReduce", 30, 70, []))
     assert tracing.kernels(stats)[0] == Kernel("MatMul", 10, 40)
-    found = tracing.summary(stats)
-    assert found["timed"] == "the card's kernels"
-    assert found["step_ms"] == 0.08 and found["idle_share"] == 0  # 10 to 90 without a gap
-    assert found["exchange_ms"] == 0.04
-    assert found["of_it_beside_computation"] == 0.5  # 30 to 40 and 60 to 70
-    assert found["ms_by_kind"] == {"NcclAllReduce": "0.04", "MatMul": "0.03", "Mul": "0.03"}
-
-
-def test_without_cupti_the_trace_says_that_no_kernel_was_timed():
-    card = "/job:localhost/replica:0/task:0/device:GPU:0"
-    found = tracing.summary(stats_of((card, "layer/MatMul:MatMul", 0, 1, [])))
-    assert found["timed"].startswith("threads of the host, not kernels")
+    step = tracing.summary(stats)
+    assert step["timed"] == "the card's kernels"
+    assert step["step_ms"] == 0.08 and step["idle_share"] == 0  # 10 to 90 without a gap
+    assert step["exchange_ms"] == 0.04
+    assert step["of_it_beside_computation"] == 0.5  # 30 to 40 and 60 to 70
+    assert step["ms_by_kind"] == {"NcclAllReduce": "0.04", "MatMul": "0.03", "Mul": "0.03"}
+    without_cupti = tracing.summary(stats_of(("/device:GPU:0", "layer/MatMul:MatMul", 0, 1, [])))
+    assert without_cupti["timed"].startswith("threads of the host, not kernels")
 
 
 def test_an_operation_that_ran_on_the_host_is_found():

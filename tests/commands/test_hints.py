@@ -25,17 +25,17 @@ TRAINS = dict(CPU, do_train=True, train_batch_size=8, num_train_epochs=1, max_se
 
 
 @pytest.fixture
-def places(made, tmp_path):
+def places(models, tmp_path):
     """What "{...}" stands for in the flags of the tables: models, files, and new folders."""
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in sentences(3)))
     (tmp_path / "pairs.txt").write_text("sees\tthe cat [MASK] .\n")
     (tmp_path / "pool.txt").write_text("a bird\nthe dog\n")
-    cola = str(made.flags["data_dir"])
-    return {**{writer: path for writer, path in made.at.items()},
-            **{name: str(made.folder / name) for name in (
+    cola = str(models.flags["data_dir"])
+    return {**{writer: path for writer, path in models.at.items()},
+            **{name: str(models.folder / name) for name in (
                 "slots/train.jsonl", "questions.json", "train.txt", "examples.tfrecord",
                 "pairs.tsv")},
-            "model": made.at["Google's release, without heads"], "cola": cola, "dev": cola + "/dev.tsv",
+            "model": models.at["Google's release, without heads"], "cola": cola, "dev": cola + "/dev.tsv",
             **{name: str(tmp_path / name) for name in (
                 "texts.txt", "pairs.txt", "pool.txt", "new", "other", "tf_examples.tfrecord")}}
 
@@ -120,7 +120,7 @@ EVALUATED = [
 
 
 @pytest.mark.parametrize("module, command, flags", EVALUATED)
-def test_an_export_is_evaluated_with_the_flag_that_the_error_names(
+def test_an_export_is_evaluated_and_made_anew_with_the_flags_that_the_errors_name(
         module, command, flags, places, capsys):
     flags, export = filled({**CPU, **flags}, places), places[f"{command} --do_export"]
     before = sorted(os.listdir(export))
@@ -128,11 +128,6 @@ def test_an_export_is_evaluated_with_the_flag_that_the_error_names(
     checkpoint, = re.findall(r"give it as --init_checkpoint=(\S+), and another --output_dir", message)
     run_here({**flags, "init_checkpoint": checkpoint, "output_dir": places["new"]}, module)
     assert os.listdir(places["new"]) and sorted(os.listdir(export)) == before
-
-
-@pytest.mark.parametrize("module, command, _", EVALUATED)
-def test_an_export_is_made_of_the_folder_that_the_error_asks_for(module, command, _, places, capsys):
-    export = places[f"{command} --do_export"]
     message = error_of(capsys, {"output_dir": export, "do_export": True}, module)
     assert "--do_export needs the output directory of the training" in message
     run_here({"output_dir": os.path.dirname(export), "do_export": True}, module)

@@ -9,17 +9,15 @@ import subprocess
 import sys
 import urllib.request
 
-import pytest
 
 import processes
 import toy_runs
 from commands import arguments
-from conftest import ROOT, on_tensorflow_2, sentences, write_cola
+from conftest import ROOT, on_tensorflow_2, sentences
 from engine.devices import runtime
 from masked_lm import write_tiny_masked_lm
-from noise_of_commands import MARK, RUN_MARKED, noise
+from noise_of_commands import RUN_MARKED, noise
 from reproducible_model import write_model
-from rewriting_files import made_up_texts
 from scripts.flags_page import commands
 from shell_scripts import forking_python_fixture, run  # noqa: F401 (a fixture)
 from toy_runs import RUNS
@@ -44,8 +42,12 @@ class Folder:
 
 
 def train_all(of: Folder, model):
-    """Every toy run, with all that its command can do beside it; on 1.15 the first one alone."""
+    """A toy run of each command, with all that it can do beside it; on 1.15 the first one alone."""
+    trained = set()
     for run_name in RUNS:
+        if run_name.split(" ")[0] in trained:
+            continue
+        trained.add(run_name.split(" ")[0])
         known = toy_runs.module_of(run_name).define_flags()
         more = ("do_eval", "do_predict", "do_test", "do_export")
         if "teacher" in known or runtime.IS_TENSORFLOW_1 and of.noise:
@@ -112,33 +114,9 @@ def test_every_command_says_what_our_log_says_and_nothing_else(tiny_model, tmp_p
     assert {*of.noise, "engine.launch"} == {*commands(), "engine.count_gpus"}
 
 
-@pytest.mark.parametrize("module", commands())
-def test_help_says_nothing_beside_itself_and_a_wrong_flag_gets_one_line(module):
-    wrong, helped = (processes.run(["-m", module, flag]) for flag in ("--misspelt", "--help"))
-    assert wrong.returncode == 2 and wrong.stderr.startswith("error: ")
-    assert len(wrong.stderr.splitlines()) == 1 and not wrong.stdout
-    assert (helped.returncode, helped.stderr) == (0, "") and "python " in helped.stdout
-
-
 @on_tensorflow_2
 def test_a_new_process_says_no_more_than_one_that_had_loaded_everything():
     environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
     wrong = subprocess.run([sys.executable, "run_classifier.py", "--misspelt"], cwd=ROOT,
                            env=environment, stderr=subprocess.PIPE, universal_newlines=True)
     assert wrong.stderr == "error: Unknown command line flag 'misspelt'\n"
-
-
-@on_tensorflow_2
-@pytest.mark.parametrize("script", ["quickstart", "rewrite"])
-def test_a_script_says_what_our_log_says_and_nothing_else(
-        script, tiny_model, forking_python, tmp_path):
-    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in made_up_texts(60)))
-    settings = {"quickstart": dict(TASK="cola", DATA_DIR=write_cola(
-        tmp_path / "cola", train=40, dev=5, test=5)), "rewrite": dict(
-        TEXTS=str(tmp_path / "texts.txt"), MAX_SEQ_LENGTH="32")}[script]
-    process = run(os.environ, f"scripts/{script}.sh --num_train_epochs=1" + (
-        " --max_seq_length=16" if script == "quickstart" else ""), **settings,
-        PYTHON=forking_python, MODEL=os.path.dirname(tiny_model.vocab_file),
-        OUTPUT_DIR=str(tmp_path / "out"), CUDA_VISIBLE_DEVICES="")
-    assert process.returncode == 0, process.stderr
-    assert noise(process.stderr) == [] and MARK in process.stderr

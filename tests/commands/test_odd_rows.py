@@ -3,13 +3,13 @@
 import json
 
 import extract_features
-import numpy as np
 import pytest
 
 from commands import ends_with_error, run_here
-from conftest import sentences
+from conftest import on_tensorflow_1, sentences
 from masked_lm import write_tiny_masked_lm
 from pretraining import score, texts as pretraining_texts
+from rows import assert_same_rows, rows_in
 from runs import predict
 
 GOOD = sentences(6)
@@ -35,31 +35,25 @@ def warning_in(capsys):
     return warning
 
 
-@pytest.mark.parametrize("name, form", [
-    ("texts.csv", "tsv"), ("texts.tsv", "jsonl"), ("texts.jsonl", "tsv")])
+@pytest.mark.parametrize("name, form", [("texts.csv", "tsv"), ("texts.tsv", "jsonl"), ("texts.jsonl", "tsv")])
 def test_predict_answers_the_others_and_keeps_the_line(name, form, tiny_classifier, tmp_path, capsys):
     header, rows, said = rows_of(name)
     (tmp_path / name).write_text(header + "".join(rows))
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in GOOD))
-    found = []
-    for source in (name, "texts.txt"):
+    answers = []
+    for source in ("texts.txt", name):
         run_here({"output_dir": tiny_classifier, "input_file": tmp_path / source, "header":
                   source.endswith((".csv", ".tsv")) or None, "num_cpu_replicas": 1,
                   "output_file": tmp_path / f"out.{form}"}, predict)
-        found.append((tmp_path / f"out.{form}").read_text().splitlines()[form == "tsv":])
-        if source == name:
-            assert f"2 of 8 have no prediction; the first: {tmp_path / name}, {said}" in (
-                warning_in(capsys))
+        answers.append(rows_in([tmp_path / f"out.{form}"]))
+    assert f"2 of 8 have no prediction; the first: {tmp_path / name}, {said}" in warning_in(capsys)
+    second, first = (answers[1].pop(line) for line in (4, 2))
     if form == "tsv":
-        assert [found[0][2], found[0][4]] == ["\t\t"] * 2
+        assert first == second == "\t\t\n"
     else:
-        errors = [json.loads(found[0][line])["error"] for line in (2, 4)]
-        assert f"{name}, {said}" in errors[0] and "line 6:" in errors[1]
-    del found[0][4], found[0][2]
-    assert [len(lines) for lines in found] == [6, 6]
-    scores = [[line.split("\t")[1:] if form == "tsv" else list(
-        json.loads(line)["probabilities"].values()) for line in lines] for lines in found]
-    np.testing.assert_allclose(*np.array(scores, float), atol=1e-6)
+        assert f"{name}, {said}" in json.loads(first)["error"] and "line 6:" in json.loads(second)["error"]
+    assert_same_rows(*answers)
+    assert len(answers[0]) == 6
 
 
 def test_a_file_of_odd_rows_alone_is_an_error_and_leaves_nothing(tiny_classifier, tmp_path, capsys):
@@ -72,8 +66,8 @@ def test_a_file_of_odd_rows_alone_is_an_error_and_leaves_nothing(tiny_classifier
 
 def test_a_line_that_is_no_pair_is_left_out_of_pretraining_examples(tmp_path, capsys):
     (tmp_path / "pairs.tsv").write_text("1\t0\ta b\tc a b\nno pair\n0\t0\td\te f\n")
-    found = list(pretraining_texts.read_sentences([str(tmp_path / "pairs.tsv")], "pairs"))
-    assert [sentence.text for sentence in found] == ["a b", "c a b", "d", "e f"]
+    kept = list(pretraining_texts.read_sentences([str(tmp_path / "pairs.tsv")], "pairs"))
+    assert [sentence.text for sentence in kept] == ["a b", "c a b", "d", "e f"]
     assert "1 of 3 lines are left out; the first" in warning_in(capsys)
 
 
@@ -85,45 +79,36 @@ def lines_with_a_bad_one(tmp_path):
     return tmp_path
 
 
+@on_tensorflow_1
 @pytest.mark.parametrize("command, flags", [
-    (predict, {}), (score, {"max_seq_length": 16}), (extract_features, {"layers": "-1", "max_seq_length": 16}),
-    (extract_features, {"pooling": "mean", "max_seq_length": 16})])
-@pytest.mark.parametrize("shard", [None, "0/1"])
+    (predict, {"shard": "0/1"}), (score, {"max_seq_length": 16}),
+    (extract_features, {"layers": "-1", "max_seq_length": 16}),
+    (extract_features, {"pooling": "mean", "max_seq_length": 16, "shard": "0/1"})])
 def test_a_line_that_is_not_utf8_gets_an_error_in_its_place(
-        command, flags, shard, tiny_model, tiny_classifier, lines_with_a_bad_one, capsys):
+        command, flags, tiny_model, tiny_classifier, lines_with_a_bad_one, capsys):
     folder = lines_with_a_bad_one
-    flags = dict(flags, num_cpu_replicas=1, output_file=folder / "out.jsonl", shard=shard)
+    flags = dict(flags, num_cpu_replicas=1, output_file=folder / "out.jsonl")
     if command is predict:
         flags.update(output_dir=tiny_classifier, header=False)
     else:
         flags.update(write_tiny_masked_lm(tiny_model, folder / "lm")._asdict())
-    output_file = folder / ("out-00000-of-00001.jsonl" if shard else "out.jsonl")
-    found = {}
+    output_file = folder / ("out-00000-of-00001.jsonl" if "shard" in flags else "out.jsonl")
+    rows = {}
     for name in ("bad", "whole"):
         given = dict(flags, input_file=folder / f"{name}.txt")
         if name == "bad":
             with ends_with_error(capsys, "bad.txt, line 3: not UTF-8"):
                 run_here(given, command)
         run_here(dict(given, skip_bad_lines=True), command)
-        found[name] = [json.loads(line) for line in output_file.read_text().splitlines()]
+        rows[name] = rows_in([output_file])
         for path in folder.glob("out*"):
             path.unlink()
-    error = found["bad"].pop(2)
+    error = json.loads(rows["bad"].pop(2))
     assert error.pop("error").startswith(f"{folder / 'bad.txt'}, line 3: not UTF-8")
     assert error in ({}, {"linex_index": 2})
-    for line in (*found["bad"], *found["whole"]):
-        line.pop("linex_index", None)
-    assert all(compare(*each) for each in zip(found["bad"], found["whole"])) and len(found["bad"]) == 6
+    assert_same_rows(rows["bad"], rows["whole"])
+    assert len(rows["bad"]) == 6
     assert "1 of 7 " in warning_in(capsys)
-
-
-def compare(one, other):
-    """Whether two values of JSON differ in roundings alone."""
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(compare(one[name], other[name]) for name in one)
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(compare, one, other))
-    return one == other or abs(one - other) < 1e-5
 
 
 @pytest.mark.parametrize("command, flags, expected", [

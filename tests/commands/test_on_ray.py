@@ -10,12 +10,12 @@ import pytest
 
 import processes
 from commands import arguments, ends_with_error, run_here
-from conftest import on_tensorflow_1, sentences, write_cola
+from conftest import on_tensorflow_1, on_tensorflow_2, sentences
 from engine.disk import files
 from masked_lm import write_tiny_masked_lm
 from pretraining import score
+from rows import assert_same_rows, rows_in
 from runs import predict
-from test_shards import assert_same, rows_in
 
 COUNT = 6
 MOST_SECONDS = 400  # of a command
@@ -43,14 +43,11 @@ def add_node(cluster):
 
 
 @pytest.fixture(scope="module")
-def work(tiny_model, tmp_path_factory):
+def work(tiny_classifier, tmp_path_factory):
     """A trained model and texts: the flags that predict for them, and the lines of one process."""
     folder = tmp_path_factory.mktemp("on_ray")
-    run_here({**tiny_model._asdict(), "task_name": "cola", "output_dir": folder / "out",
-              "data_dir": write_cola(folder / "cola", train=16), "do_train": True, "max_seq_length": 24,
-              "train_batch_size": 4, "num_cpu_replicas": 1, "num_train_epochs": 1})
-    (folder / "texts.txt").write_text("".join(f"{text}\n" for text in sentences(4000)))
-    flags = dict(output_dir=folder / "out", num_cpu_replicas=1, input_file=folder / "texts.txt",
+    (folder / "texts.txt").write_text("".join(f"{text}\n" for text in sentences(2000)))
+    flags = dict(output_dir=tiny_classifier, num_cpu_replicas=1, input_file=folder / "texts.txt",
                  header=False)
     run_here(dict(flags, output_file=folder / "whole.jsonl"), predict)
     return flags, rows_in([folder / "whole.jsonl"])
@@ -83,40 +80,41 @@ def workers(cluster):
     """The process numbers of the actors."""
     raylets = {process.process.pid for node in cluster.list_all_nodes()
                for process in node.all_processes.get("raylet", [])}
-    found = []
+    numbers = []
     for number in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):  # it has ended
             with open(f"/proc/{number}/cmdline") as title, open(f"/proc/{number}/stat") as stat:
                 parent = int(stat.read().rpartition(")")[2].split()[1])
                 if title.read().startswith("ray::_Worker") and parent in raylets:
-                    found.append(int(number))
-    return found
+                    numbers.append(int(number))
+    return numbers
 
 
+@on_tensorflow_2
 def test_all_parts_are_made_once_although_workers_a_node_and_the_driver_die(cluster, work, tmp_path):
     flags, whole = work
     output_file = tmp_path / "found.jsonl"
     with started(cluster, flags, output_file) as driver:
         wait_for_parts(driver, output_file, 1)
         driver.kill()
-    made = {path: path.stat().st_mtime_ns for path in parts_of(output_file) if path.exists()}
-    assert 0 < len(made) < COUNT
+    parts = {path: path.stat().st_mtime_ns for path in parts_of(output_file) if path.exists()}
+    assert 0 < len(parts) < COUNT
     oldest = min(cluster.worker_nodes, key=lambda node: node.node_ip_address)
     add_node(cluster)
     with started(cluster, flags, output_file) as driver:
         killed = set()
-        for _ in range(10):
+        for _ in range(3):
             processes.wait_until(driver, lambda: set(workers(cluster)) - killed)
             victim = max(set(workers(cluster)) - killed)
             killed.add(victim)
             os.kill(victim, signal.SIGKILL)
-        wait_for_parts(driver, output_file, len(made) + 1)
+        wait_for_parts(driver, output_file, len(parts) + 1)
         cluster.remove_node(oldest, allow_graceful=False)
         output, errors = driver.communicate()
     assert driver.returncode == 0, errors
     assert output == "" and f"{COUNT} parts on " in errors and " lines/s" in errors
-    assert_same(rows_in(parts_of(output_file)), whole)
-    assert all(path.stat().st_mtime_ns == time for path, time in made.items())
+    assert_same_rows(rows_in(parts_of(output_file)), whole)
+    assert all(path.stat().st_mtime_ns == time for path, time in parts.items())
     assert sorted(path.suffix for path in tmp_path.iterdir()) == sorted([".json", ".jsonl"] * COUNT)
 
 
@@ -139,7 +137,7 @@ def test_a_line_that_cannot_be_read_fails_its_part_alone(cluster, tiny_model, tm
     assert [path.exists() for path in parts_of(output_file)] == [False] + [True] * (COUNT - 1)
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:1", "127.0.0.1:99999", "127.0.0.1:port"])
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "127.0.0.1:port"])
 def test_an_address_without_a_cluster_is_one_line(address):
     pytest.importorskip("ray")
     process = processes.run(["-m", "pretraining.score", *arguments(dict(

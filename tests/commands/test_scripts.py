@@ -9,6 +9,7 @@ import pytest
 from conftest import ROOT, on_tensorflow_1, on_tensorflow_2, write_cola
 from masked_lm import write_tiny_masked_lm
 from noise_of_commands import noise
+from rewriting_files import made_up_texts
 from shell_scripts import TOOLS, assert_one_error_line, run
 from shell_scripts import bare_machine_fixture, forking_python_fixture  # noqa: F401 (fixtures)
 
@@ -144,6 +145,7 @@ def test_the_quickstart_shows_predictions_below_a_heading(tiny_model, forking_py
         MODEL=os.path.dirname(tiny_model.vocab_file), OUTPUT_DIR=str(tmp_path / "out"),
         PYTHON=forking_python, CUDA_VISIBLE_DEVICES="")
     assert result.returncode == 0, result.stderr
+    assert noise(result.stderr) == []
     shown = result.stdout.split("first rows of the test set")[1].splitlines()
     assert shown[0] == ", with their predictions (1: a sentence, 0: its words are scrambled):"
     assert shown[1] == "  prediction\tindex\tsentence"
@@ -163,6 +165,17 @@ def test_a_recipe_without_a_training_set_leaves_no_folder_of_results(
     assert result.returncode == 2
     assert "train.tsv: No such file" in result.stderr.splitlines()[-1], result.stderr
     assert os.listdir(str(tmp_path / "out")) == []
+
+
+@on_tensorflow_2
+def test_rewriting_says_what_our_log_says_and_nothing_else(tiny_model, forking_python, tmp_path):
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in made_up_texts(60)))
+    result = run(
+        os.environ, "scripts/rewrite.sh --num_train_epochs=1", TEXTS=str(tmp_path / "texts.txt"),
+        MODEL=os.path.dirname(tiny_model.vocab_file), OUTPUT_DIR=str(tmp_path / "out"),
+        MAX_SEQ_LENGTH="32", PYTHON=forking_python, CUDA_VISIBLE_DEVICES="")
+    assert result.returncode == 0, result.stderr
+    assert noise(result.stderr) == []
 
 
 @on_tensorflow_2

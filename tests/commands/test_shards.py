@@ -3,7 +3,6 @@
 import contextlib
 import io
 import json
-import math
 import os
 import pathlib
 import signal
@@ -22,8 +21,10 @@ from masked_lm import write_tiny_masked_lm
 from pages import text_of
 from pretraining import create_data, score
 from rewriting import rewrite
-from rewriting_files import create_here, made_up_texts, run_here as train_scorer
+from rewriting_files import made_up_texts
+from rows import assert_same_rows, rows_in
 from runs import predict
+from services import RELEASE
 
 TEXTS = [*sentences(20, 3), 'a text with "quotes" and\na line break', "é" * 7, ""]
 
@@ -33,12 +34,9 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("shards")
 
 
-@pytest.fixture(scope="module")
-def classifier(tiny_model, folder):
-    run_here({**tiny_model._asdict(), "task_name": "cola", "output_dir": folder / "out",
-              "data_dir": write_cola(folder / "cola", train=16), "do_train": True, "max_seq_length": 24,
-              "train_batch_size": 4, "num_cpu_replicas": 1, "num_train_epochs": 1})
-    return dict(output_dir=folder / "out", num_cpu_replicas=1)
+@pytest.fixture
+def classifier(tiny_classifier):
+    return dict(output_dir=tiny_classifier, num_cpu_replicas=1)
 
 
 @pytest.fixture(scope="module")
@@ -74,84 +72,29 @@ def assert_all_there(module, flags, count):
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
 
 
-def rows_in(paths):
-    found = []
-    for path in map(str, paths):
-        with open(path, encoding="utf-8") as file:
-            found += list(file)[path.endswith(".tsv"):]
-    return found
-
-
-def values_of(row):
-    """A row's texts, and its numbers, which differ with the batches in their last digits."""
-    try:
-        found = json.loads(row)
-    except ValueError:
-        found = row.split("\t")
-    numbers = []
-
-    def of(value):
-        if isinstance(value, dict):
-            return {name: of(each) for name, each in value.items()}
-        if isinstance(value, list):
-            return [of(each) for each in value]
-        try:
-            numbers.append(float(value))
-        except (TypeError, ValueError):
-            return value
-        return None if math.isfinite(numbers[-1]) else value
-    return of(found), numbers
-
-
-def assert_same(some, others):
-    assert len(some) == len(others)
-    for one, other in zip(map(values_of, some), map(values_of, others)):
-        assert one[0] == other[0]
-        assert one[1] == pytest.approx(other[1], abs=1e-5)
-
-
-@pytest.mark.parametrize("name, form", [
-    pytest.param("texts.csv", "jsonl", marks=on_tensorflow_1),
-    pytest.param("texts.jsonl", "tsv", marks=on_tensorflow_2)])
-@pytest.mark.parametrize("count", [3, 40])  # more parts than texts
-def test_predictions(classifier, tmp_path, name, form, count):
-    shown = (['text,number\n', *('"{}",{}\n'.format(text.replace('"', '""'), number)
-                                 for number, text in enumerate(TEXTS))] if name == "texts.csv"
-             else [json.dumps({"text": text}) + "\n" for text in TEXTS])
-    (tmp_path / name).write_text("".join(shown), encoding="utf-8")
-    flags = dict(classifier, input_file=tmp_path / name, output_file=tmp_path / f"found.{form}")
-    run_here(flags, predict)
-    assert_same(rows_in(run_parts(predict, flags, count)), rows_in([flags["output_file"]]))
-
-
-def test_features_and_scores(language_model, lines, tmp_path):
-    for module, output, more in (
-            (extract_features, "vectors.jsonl", dict(pooling="mean")),
-            (score, "scores.jsonl", {})):
-        flags = dict(language_model, input_file=lines, output_file=tmp_path / output,
-                     max_seq_length=16, num_cpu_replicas=1, **more)
-        run_here(flags, module)
-        whole = rows_in([flags["output_file"]])
-        assert len(whole) == len(TEXTS)
-        for row in whole:
-            json.loads(row)
-        found = rows_in(run_parts(module, flags, 4))
-        if module is extract_features:  # a row's number is that in its part
-            whole, found = ([json.dumps({**json.loads(row), "linex_index": 0}) for row in rows]
-                            for rows in (whole, found))
-        assert_same(found, whole)
-
-
-def test_rewrites(tiny_model, folder, tmp_path):
-    (folder / "made_up.txt").write_text("".join(f"{text}\n" for text in made_up_texts(40)))
-    create_here(input_file=folder / "made_up.txt", output_dir=folder)
-    train_scorer(tiny_model, folder, folder / "scorer", do_train=True, num_cpu_replicas=1)
-    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in made_up_texts(9, 5)))
-    flags = dict(output_dir=folder / "scorer", pool_file=folder / "pool.txt", num_cpu_replicas=1,
-                 input_file=tmp_path / "texts.txt", output_file=tmp_path / "rewrites.jsonl",
-                 num_candidates=4)
-    run_here(flags, rewrite)
-    assert_same(rows_in(run_parts(rewrite, flags, 3)), rows_in([flags["output_file"]]))
+# A part has more texts than parts, or none.
+@pytest.mark.parametrize("module, name, ending, flags, count", [
+    pytest.param(predict, "texts.csv", "jsonl", {}, 3, marks=on_tensorflow_1),
+    pytest.param(predict, "texts.jsonl", "tsv", {}, 30, marks=on_tensorflow_2),
+    pytest.param(extract_features, "lines.txt", "jsonl", dict(pooling="mean"), 4, marks=on_tensorflow_1),
+    pytest.param(score, "lines.txt", "jsonl", {}, 4, marks=on_tensorflow_2),
+    pytest.param(rewrite, "clauses.txt", "jsonl", dict(num_candidates=4), 3, marks=on_tensorflow_1)])
+def test_the_parts_of_a_command_have_the_rows_of_one_run(
+        module, name, ending, flags, count, classifier, language_model, lines, tmp_path):
+    csv = "".join('"{}",{}\n'.format(text.replace('"', '""'), len(text)) for text in TEXTS)
+    for path, text in {
+            "texts.csv": f"text,number\n{csv}", "lines.txt": lines.read_text(encoding="utf-8"),
+            "texts.jsonl": "".join(json.dumps({"text": text}) + "\n" for text in TEXTS),
+            "clauses.txt": "".join(f"{text}\n" for text in made_up_texts(9, 5))}.items():
+        (tmp_path / path).write_text(text, encoding="utf-8")
+    flags = dict(flags, input_file=tmp_path / name, output_file=tmp_path / f"found.{ending}", **{
+        predict: classifier, rewrite: dict(output_dir=os.path.join(RELEASE, "scorer"), num_cpu_replicas=1,
+                                           pool_file=tmp_path / "clauses.txt")}.get(
+        module, dict(language_model, max_seq_length=16, num_cpu_replicas=1)))
+    run_here(flags, module)
+    whole = rows_in([flags["output_file"]])
+    assert len(whole) == (9 if module is rewrite else len(TEXTS))
+    assert_same_rows(rows_in(run_parts(module, flags, count)), whole)
 
 
 def test_augmented_rows(language_model, folder, tmp_path):
@@ -173,10 +116,10 @@ def test_examples_of_a_part_are_those_of_its_documents_alone(tiny_model, tmp_pat
     flags = dict(input_file=tmp_path / "text.txt", output_file=tmp_path / "examples.tfrecord",
                  num_processes=1, dupe_factor=1, vocab_file=tiny_model.vocab_file, max_seq_length=16,
                  max_predictions_per_seq=3)
-    found = run_parts(create_data, flags, 3)
+    paths = run_parts(create_data, flags, 3)
     begins = [sum(len(each) + 1 for each in documents[:number]) for number in range(len(documents))]
     size = os.path.getsize(str(tmp_path / "text.txt"))
-    for index, path in enumerate(found):
+    for index, path in enumerate(paths):
         own = [document for begin, document in zip(begins, documents)
                if size * index // 3 <= max(begin - 1, 0) < size * (index + 1) // 3]
         (tmp_path / "own.txt").write_text("\n".join(own))
@@ -191,82 +134,51 @@ def test_examples_of_a_part_are_those_of_its_documents_alone(tiny_model, tmp_pat
 
 def test_a_part_that_is_there_is_left_as_it_is_and_one_of_something_else_is_refused(
         classifier, lines, tmp_path, capsys):
-    flags = dict(classifier, input_file=lines, output_file=tmp_path / "found.tsv", header=False,
+    texts, path = tmp_path / "texts.txt", tmp_path / "found-00001-of-00002.tsv"
+    texts.write_bytes(lines.read_bytes())
+    flags = dict(classifier, input_file=texts, output_file=tmp_path / "found.tsv", header=False,
                  shard="1/2")
     run_here(flags, predict)
-    path = tmp_path / "found-00001-of-00002.tsv"
     time = path.stat().st_mtime_ns
     run_here(dict(flags, num_cpu_replicas=2), predict)
-    assert path.stat().st_mtime_ns == time
     with ends_with_error(capsys, "was made with another --predict_batch_size"):
         run_here(dict(flags, predict_batch_size=3), predict)
-    text = lines.read_bytes()
-    lines.write_bytes(text.replace(text[-30:], b"y" * 29 + b"\n"))
-    with ends_with_error(capsys, f"was made with another input: {lines} has another content"):
+    texts.write_bytes(lines.read_bytes()[:-30] + b"y" * 29 + b"\n")
+    with ends_with_error(capsys, f"was made with another input: {texts} has another content"):
         run_here(flags, predict)
-    run_here(dict(flags, shard="0/2"), predict)
-    lines.write_bytes(text)  # at another time
+    texts.write_bytes(lines.read_bytes())  # at another time
     run_here(flags, predict)
-    run_here(dict(flags, shard="0/2"), predict)  # it never had those lines
     assert path.stat().st_mtime_ns == time
-    assert_all_there(predict, dict(flags, shard=None), 2)
-
-
-def test_a_part_of_1_0_0_is_known_by_the_time_of_its_input(classifier, tmp_path, capsys):
-    texts = tmp_path / "texts.txt"
-    texts.write_text("".join(f"{text}\n" for text in sentences(9)))
-    flags = dict(classifier, input_file=texts, output_file=tmp_path / "found.tsv", header=False,
-                 shard="0/2")
-    run_here(flags, predict)
-    path = tmp_path / "found-00000-of-00002.tsv.json"
-    record = json.loads(path.read_text())
-    del record["content"]
-    (index, *_), = record["facts"]["models"]
-    record["facts"].update(
-        input=[[str(texts), texts.stat().st_size, texts.stat().st_mtime_ns]],
-        models=[[index[:-len(".index")], os.path.getmtime(index)]])
-    path.write_text(json.dumps(record))
-    capsys.readouterr()
-    run_here(flags, predict)
-    assert "found-00000-of-00002.tsv is whole" in capsys.readouterr().err
-    os.utime(str(texts), (1, 1))
-    with ends_with_error(capsys, f"{texts} has not the size and time that 1.0.0 recorded"):
-        run_here(flags, predict)
 
 
 def test_missing_parts_and_those_of_something_else_are_listed(classifier, tmp_path, capsys):
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in sentences(9)))
     flags = dict(classifier, input_file=tmp_path / "texts.txt", output_file=tmp_path / "found.tsv",
                  header=False)
-    for index in (0, 2):
-        run_here(dict(flags, shard=f"{index}/3"), predict)
-    run_here(dict(flags, shard="1/3", output_file=tmp_path / "other.tsv", format="jsonl"), predict)
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as ended:
-        run_here(dict(flags, check_shards=3), predict)
-    assert ended.value.code == 1
-    assert capsys.readouterr().out == "1/3\tmissing\n"
-    for ending in ("tsv", "tsv.json"):
-        os.rename(str(tmp_path / f"other-00001-of-00003.{ending}"),
-                  str(tmp_path / f"found-00001-of-00003.{ending}"))
-    with pytest.raises(SystemExit):
-        run_here(dict(flags, check_shards=3), predict)
-    assert "found-00001-of-00003.tsv was made with another --format: was jsonl, now None" in (
-        capsys.readouterr().out)
-    os.remove(str(tmp_path / "found-00001-of-00003.tsv"))
-    run_here(dict(flags, shard="1/3"), predict)
-    assert_all_there(predict, flags, 3)
-    content = (tmp_path / "found-00001-of-00003.tsv").read_bytes()
-    (tmp_path / "found-00001-of-00003.tsv").write_bytes(content[:-9] + bytes(9))
-    os.truncate(str(tmp_path / "found-00002-of-00003.tsv.json"), 30)
-    with pytest.raises(SystemExit):
-        run_here(dict(flags, check_shards=3), predict)
-    listed = capsys.readouterr().out.splitlines()
-    assert [line.split("\t")[0] for line in listed] == ["1/3", "2/3"]
-    assert "00001-of-00003.tsv is not as it was written" in listed[0]
-    assert "00002-of-00003.tsv.json is not valid JSON" in listed[1]
-    run_here(dict(flags, shard="1/3"), predict)  # writes it anew
-    assert (tmp_path / "found-00001-of-00003.tsv").read_bytes() == content
+
+    def listed():
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            run_here(dict(flags, check_shards=4), predict)
+        assert ended.value.code == 1
+        return [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+
+    parts = [tmp_path / f"found-0000{index}-of-00004.tsv" for index in range(4)]
+    for index in (0, 1, 3):
+        run_here(dict(flags, shard=f"{index}/4"), predict)
+    content = parts[0].read_bytes()
+    assert listed() == [["2/4", "missing"]]
+    parts[0].write_bytes(content[:-9] + bytes(9))
+    os.truncate(f"{parts[1]}.json", 30)
+    run_here(dict(flags, shard="2/4", output_file=tmp_path / "other.tsv", format="jsonl"), predict)
+    for path in tmp_path.glob("other-*"):
+        path.rename(path.parent / path.name.replace("other", "found"))
+    for line, number, said in zip(listed(), ("0/4", "1/4", "2/4"), (
+            "00000-of-00004.tsv is not as it was written", "00001-of-00004.tsv.json is not valid JSON",
+            "00002-of-00004.tsv was made with another --format: was jsonl, now None")):
+        assert line[0] == number and said in line[1]
+    run_here(dict(flags, shard="0/4"), predict)  # writes it anew
+    assert parts[0].read_bytes() == content
 
 
 def test_a_killed_part_goes_on_where_it_was(classifier, tmp_path):
@@ -285,12 +197,13 @@ def test_a_killed_part_goes_on_where_it_was(classifier, tmp_path):
     assert process.returncode == -signal.SIGKILL
     assert (tmp_path / "again-00001-of-00002.tsv.part").exists()
     run_here(again, predict)
-    assert_same(rows_in([tmp_path / "again-00001-of-00002.tsv"]),
+    assert_same_rows(rows_in([tmp_path / "again-00001-of-00002.tsv"]),
                 rows_in([tmp_path / "whole-00001-of-00002.tsv"]))
 
 
 @pytest.mark.parametrize("before, variable", [
-    ("'", "SLURM_ARRAY_TASK_ID"), ('[sh, -c, "', "JOB_COMPLETION_INDEX")])
+    pytest.param("'", "SLURM_ARRAY_TASK_ID", marks=on_tensorflow_1),
+    pytest.param('[sh, -c, "', "JOB_COMPLETION_INDEX", marks=on_tensorflow_2)])
 def test_a_scheduler_runs_the_line_of_the_page(classifier, lines, tmp_path, before, variable):
     line = next(line for line in text_of("docs/bulk.md").splitlines() if f"${variable}/" in line)
     line = line.partition(before)[2].rstrip("]'\"")

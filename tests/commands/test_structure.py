@@ -28,6 +28,12 @@ def room_of(name):
     return first[:-len(".py")] if first.endswith(".py") else first
 
 
+def files_with(condition):
+    """The files of the rooms that have a node of syntax for which this holds."""
+    return {name for name in python_files() if room_of(name) in ROOMS
+            and any(map(condition, ast.walk(syntax_of(name))))}
+
+
 def test_imports_point_one_way():
     wrong = [f"{name} imports {imported}" for name in python_files()
              if room_of(name) in ROOMS
@@ -36,18 +42,18 @@ def test_imports_point_one_way():
     assert not wrong
 
 
-@pytest.mark.parametrize("attribute, owner", [
-    ("MirroredStrategy", "engine/devices/devices.py"),
-    ("MultiWorkerMirroredStrategy", "engine/devices/devices.py"),
-    ("Estimator", "engine/training/loop.py"),
-    ("contrib", None)])
-def test_a_framework_object_has_one_owner(attribute, owner):
-    assert users_of(attribute) == ({owner} if owner else set())
-
-
-def test_modules_are_loaded_on_use_by_the_table_of_kinds_and_by_the_workers_of_ray():
-    """Imports do not show them. A worker loads the command that it is to run."""
-    assert users_of("import_module") == {"runs/kinds.py", "engine/cli/on_ray.py"}
+@pytest.mark.parametrize("attribute, owners", [
+    ("MirroredStrategy", {"engine/devices/devices.py"}),
+    ("MultiWorkerMirroredStrategy", {"engine/devices/devices.py"}),
+    ("Estimator", {"engine/training/loop.py"}),
+    # The second makes specs for the Estimators of other programs.
+    ("EstimatorSpec", {"engine/training/loop.py", "tasks/google_interface.py"}),
+    # Imports do not show what this loads. A worker of Ray loads the command that it is to run.
+    ("import_module", {"runs/kinds.py", "engine/cli/on_ray.py"}),
+    ("contrib", set())])
+def test_a_framework_object_has_one_owner(attribute, owners):
+    assert files_with(
+        lambda node: isinstance(node, ast.Attribute) and node.attr == attribute) == owners
 
 
 def test_capabilities_are_named_by_the_table_of_kinds_and_by_themselves_alone():
@@ -68,7 +74,7 @@ def test_capabilities_are_named_by_the_table_of_kinds_and_by_themselves_alone():
     assert {(name, kind) for name, kind in naming
             if name not in ("encoder/task_json.py", "runs/kinds.py")} == {
                 ("runs/columns.py", "tags"), ("runs/squad_files.py", "answers"),
-                ("serving/formats.py", "similarity")}  # a column, and entries of JSON
+                ("serving/routes.py", "similarity")}  # a column, and entries of JSON
 
 
 def test_what_others_may_have_written_is_opened_where_it_is_looked_at_first():
@@ -76,19 +82,15 @@ def test_what_others_may_have_written_is_opened_where_it_is_looked_at_first():
     parts of files that are open, what has been looked at (stores, unfinished outputs),
     and files of Google's interface."""
     def reads(node):
+        if not isinstance(node, ast.Call):
+            return False
         modes = [str(getattr(part, "value", getattr(part, "s", ""))) for part in (  # .s: Python 3.7
             *node.args[1:2], *(word.value for word in node.keywords if word.arg == "mode"))]
         return getattr(node.func, "id", "") == "open" and not any(
             letter in mode for mode in modes for letter in "wax")
-    assert {name for name in python_files() if room_of(name) in ROOMS for node in ast.walk(syntax_of(name))
-            if isinstance(node, ast.Call) and reads(node)} == {
-                "engine/disk/files.py", "engine/cli/foreign_flags.py", "serving/app.py",
-                "engine/data/parts.py", "engine/data/store.py", "modeling.py", "tokenization.py",
-                "engine/disk/resumable_file.py"}
-
-
-def test_specs_are_made_by_the_training_loop_and_for_the_estimators_of_other_programs():
-    assert users_of("EstimatorSpec") == {"engine/training/loop.py", "tasks/google_interface.py"}
+    assert files_with(reads) == {
+        "engine/disk/files.py", "engine/cli/foreign_flags.py", "serving/app.py", "engine/data/parts.py",
+        "engine/data/store.py", "modeling.py", "tokenization.py", "engine/disk/resumable_file.py"}
 
 
 # Lower a number when its room shrinks. It rises only with a line of CHANGELOG.md that says what users gain.
@@ -111,13 +113,6 @@ def test_no_room_grows():
     assert {room: count for room, count in lines.items() if count > MOST_LINES.get(room, 0)} == {}
 
 
-def users_of(attribute):
-    """The files of the rooms that use an attribute of this name."""
-    return {name for name in python_files() if room_of(name) in ROOMS
-            for node in ast.walk(syntax_of(name))
-            if isinstance(node, ast.Attribute) and node.attr == attribute}
-
-
 def test_only_the_runtime_and_the_graph_functions_ask_which_tensorflow_runs():
     """To print the version is fine; to compare it, or try what one of the two lacks, is not."""
     def asks(node):
@@ -131,9 +126,7 @@ def test_only_the_runtime_and_the_graph_functions_ask_which_tensorflow_runs():
             return any(isinstance(part, ast.Attribute) and part.attr in ("VERSION", "__version__")
                        for operand in compared for part in ast.walk(operand))
         return isinstance(node, ast.Attribute) and node.attr == "IS_TENSORFLOW_1"
-    asking = {name for name in python_files() if room_of(name) in ROOMS
-              for node in ast.walk(syntax_of(name)) if asks(node)}
-    assert asking == {"engine/devices/runtime.py", "graph_functions.py"}
+    assert files_with(asks) == {"engine/devices/runtime.py", "graph_functions.py"}
 
 
 # Imports each module in a process of its own, as far as the first import of TensorFlow.
@@ -189,9 +182,7 @@ def test_no_file_can_run_code():
                 and (node.func.value.id, node.func.attr) in (("np", "load"), ("jinja2", "Template"))
                 or isinstance(node.func, ast.Attribute) and node.func.attr == "from_string"
                 or any(keyword.arg == "allow_pickle" for keyword in node.keywords))
-    running = {name for name in python_files() if room_of(name) in ROOMS
-               for node in ast.walk(syntax_of(name)) if runs_code(node)}
-    assert running == set()
+    assert files_with(runs_code) == set()
 
 
 def test_a_file_gets_its_name_in_the_file_layer_alone():
@@ -200,17 +191,14 @@ def test_a_file_gets_its_name_in_the_file_layer_alone():
         return (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
                 and (node.value.id, node.attr) in (
                     ("os", "rename"), ("os", "replace"), ("shutil", "move")))
-    renaming = {name for name in python_files() if room_of(name) in ROOMS
-                for node in ast.walk(syntax_of(name)) if renames(node)}
     temporary = "engine/disk/scratch.py"  # its folders are not kept
-    assert renaming == {"engine/disk/files.py", temporary}
+    assert files_with(renames) == {"engine/disk/files.py", temporary}
 
 
 def test_no_function_of_the_engine_rebinds_a_variable_of_its_module():
     """What a run needs is handed down. How much a process logs belongs to it, as its streams do."""
-    rebinding = {name for name in python_files() if room_of(name) == "engine"
-                 for node in ast.walk(syntax_of(name)) if isinstance(node, ast.Global)}
-    assert rebinding == {"engine/log.py"}
+    rebinding = files_with(lambda node: isinstance(node, ast.Global))
+    assert {name for name in rebinding if room_of(name) == "engine"} == {"engine/log.py"}
 
 
 def test_the_root_holds_what_the_design_names_and_no_more():

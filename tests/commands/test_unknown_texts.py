@@ -5,15 +5,14 @@ import json
 import os
 import shutil
 
-import numpy as np
 import pytest
 
 import extract_features
 import toy_runs
 from commands import run_here
-from conftest import WORDS, sentences
+from conftest import WORDS, on_tensorflow_1, on_tensorflow_2
 from encoder.encoding import encode_texts_and_pairs
-from engine.data import chunks
+from engine.data import parts
 from pretraining import create_data
 from runs import predict
 from similarity import search
@@ -23,7 +22,7 @@ STRANGE = "of the texts have no word that the vocabulary knows"
 MERGED = "of the texts have the tokens of one with other words"
 ONE_SEGMENT = "type_vocab_size is 1"
 EMOJI = ["😀 😀", "😡", "😱", " 😡 "] * 5
-RUNS = [run for run in toy_runs.RUNS if "distillation" not in run and "pretraining" not in run]
+RUNS = ["run_classifier", "rewriting.run", "tagging.run --crf", "run_squad", "similarity.run"]
 
 
 @pytest.fixture
@@ -44,10 +43,10 @@ def warnings_in(capsys, *parts):
             if line.startswith("WARNING") and any(part in line for part in parts)]
 
 
+@on_tensorflow_1
 @pytest.mark.parametrize("run", RUNS)
 def test_a_training_says_so_each_time_and_its_report_does(run, foreign, tmp_path, capsys):
-    """The second command finds the tokens in the store."""
-    for _ in range(2):
+    for _ in range(1 + (run == "run_classifier")):  # whose second command finds the tokens in the store
         toy_runs.train(run, tmp_path, foreign, train_batch_size=40, num_train_epochs=1,
                        num_cpu_replicas=1)
         warning, *_ = warnings_in(capsys, UNKNOWN)
@@ -92,7 +91,7 @@ def test_a_search_says_so_of_documents_and_queries(tiny_model, tmp_path, monkeyp
         "do_lower_case": True, "max_seq_length": 24}))
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in EMOJI))
     with open(str(tmp_path / "texts.txt")) as file:
-        monkeypatch.setattr(search, "ArrivingLines", lambda: chunks.ArrivingLines(file.fileno()))
+        monkeypatch.setattr(search, "ArrivingLines", lambda: parts.ArrivingLines(file.fileno()))
         run_here(dict(model_dir=folder, documents=tmp_path / "texts.txt", num_cpu_replicas=1,
                       output_dir=tmp_path / "index", output_file=tmp_path / "out.tsv"), search)
     said = warnings_in(capsys, UNKNOWN)
@@ -116,22 +115,9 @@ def test_the_shares_are_those_of_texts_as_written(texts, said, tiny_model, capsy
     assert len(encoding.counts.warnings) == bool(said)
 
 
-def test_the_counts_are_those_of_counting_one_by_one(tiny_model):
-    texts = sentences(50) + ["unheard", "the unheard cat", "😀", "", "the cát"]
-    encoding = tiny_model.encoding()
-    ids, lengths = encoding.encode(texts)
-    unknown = encoding.tokenizer.vocab["[UNK]"]
-    rows = np.split(ids, np.cumsum(lengths)[:-1])
-    counts = encoding.counts.take()["texts"]
-    assert counts["tokens"] == len(ids) and counts["unknown"] == (ids == unknown).sum()
-    assert counts["texts"] == sum(map(bool, texts))
-    assert counts["strange"] == sum(
-        bool(text) and (row == unknown).all() for text, row in zip(texts, rows))
-
-
+@on_tensorflow_2
 @pytest.mark.parametrize("run, is_said", [
-    ("rewriting.run", True), ("run_squad", True), ("pretraining.run", True),
-    ("run_classifier", False), ("tagging.run --crf", False), ("similarity.run", False)])
+    ("rewriting.run", True), ("run_squad", True), ("pretraining.run", True), ("run_classifier", False)])
 def test_a_model_of_one_segment_is_told_of_pairs_once(
         run, is_said, tiny_model, tmp_path, capsys):
     model = tiny_model.with_config(tmp_path / "config.json", type_vocab_size=1)

@@ -47,9 +47,9 @@ class WordCounter(Capability):
 
     @classmethod
     def open(cls, trained: ModelFiles) -> "WordCounter":
-        found = cls(trained.config(), trained.encoding(trained.description()["max_seq_length"]))
-        found.require(trained.checkpoint, trained.flag)
-        return found
+        counter = cls(trained.config(), trained.encoding(trained.description()["max_seq_length"]))
+        counter.require(trained.checkpoint, trained.flag)
+        return counter
 
     def facts(self) -> Dict[str, Any]:
         return {"task": "counting", **self.encoder_facts()}
@@ -65,11 +65,11 @@ class WordCounter(Capability):
         model_files.check_outputs(checkpoint, 1, flag)
 
     def load(self, job: Job, values: flags.FlagValues, training: Any = None) -> Sets:
-        found = {name: Texts([text for _, text in text_files.lines(
+        texts = {name: Texts([text for _, text in text_files.lines(
             sets.find(values, name, [".txt"]))], self.encoding) for name in sets.wanted(values)}
-        train = found.get("train") and Training(
-            len(found["train"]), found["train"].content_hash, self.forward(), found["train"].source)
-        return Sets(train, *({"": found[name]} if name in found else {} for name in ("dev", "test")))
+        train = texts.get("train")
+        training = train and Training(len(train), train.content_hash, self.forward(), train.source)
+        return Sets(training, *({"": texts[name]} if name in texts else {} for name in ("dev", "test")))
 
     def forward(self, *_: Any) -> Forward:
         """Features → the loss and `logits` [b, 1]: a regression on BERT's pooled output."""

@@ -10,8 +10,7 @@ import tensorflow.compat.v1 as tf
 
 import modeling
 from commands import ends_with_error, results_in, run_here
-from conftest import (checkpoint_values, cpu_devices, on_tensorflow_1, on_tensorflow_2, sentences,
-                      write_cola)
+from conftest import checkpoint_values, cpu_devices, on_tensorflow_2, sentences, write_cola
 from distillation import losses, model, run, student, teacher, training
 from encoder import convert, label_types
 from encoder.pretraining_tfrecords import Sizes, open_store
@@ -21,6 +20,7 @@ from golden import losses_of
 from pretraining_files import LENGTH, features_of, write_frozen
 from encoder import classifier
 from runs import predict
+from similarity_files import write_model
 from tasks.data import load_texts
 from tasks.table import TASKS
 
@@ -52,20 +52,6 @@ def first_stage(flags, tmp_path_factory):
     return output_dir
 
 
-@on_tensorflow_2
-def test_how_the_teacher_reads_long_texts_is_taken_over(flags, tmp_path):
-    teacher = tmp_path / "teacher"
-    shutil.copytree(str(flags["teacher"]), str(teacher))
-    description = json.loads((teacher / "task.json").read_text())
-    description["long_texts"] = {"long_texts": "windows", "window_overlap": 5}
-    (teacher / "task.json").write_text(json.dumps(description))
-    run_here({**flags, "stage": "intermediate", "student": SHAPE, "teacher": teacher,
-              "store_dir": tmp_path / "store", "max_seq_length": 12, "output_dir": tmp_path / "out"},
-             run)
-    assert json.loads((tmp_path / "out" / "run.json").read_text())["facts"]["--long_texts"] == (
-        description["long_texts"])
-
-
 @pytest.fixture(scope="module")
 def both_stages(flags, first_stage, tmp_path_factory):
     output_dir = tmp_path_factory.mktemp("second")
@@ -88,23 +74,20 @@ def encoder_variables(config):
 # --- The two stages ------------------------------------------------------------------------
 
 
-def test_the_first_stage_leaves_an_encoder_and_the_projection_and_nothing_of_the_teacher(
-        tiny_model, first_stage):
-    assert parameters(first_stage) == encoder_variables(tiny_model.config(num_hidden_layers=1)) | {
-        "projection/kernel", "projection/bias"}
-    values = checkpoint_values(str(first_stage))
-    assert values["projection/kernel"].shape == (8, 16)
-    assert np.abs(values["projection/kernel"] - np.eye(8, 16)).max() > 1e-4, "it learns"
-
-
-def test_the_second_stage_leaves_an_ordinary_classifier(tiny_model, both_stages, first_stage):
-    assert parameters(both_stages) == encoder_variables(tiny_model.config(num_hidden_layers=1)) | {
-        "output_weights", "output_bias"}
+def test_each_stage_leaves_an_encoder_with_its_head_and_nothing_of_the_teacher(
+        flags, tiny_model, first_stage, both_stages, capsys):
+    encoder = encoder_variables(tiny_model.config(num_hidden_layers=1))
+    assert parameters(first_stage) == encoder | {"projection/kernel", "projection/bias"}
+    assert parameters(both_stages) == encoder | {"output_weights", "output_bias"}
+    first, second = (checkpoint_values(str(stage)) for stage in (first_stage, both_stages))
+    assert np.abs(first["projection/kernel"] - np.eye(8, 16)).max() > 1e-4, "it learns"
+    name = "bert/embeddings/word_embeddings"
+    assert np.abs(first[name] - second[name]).max() > 1e-4
     config = json.loads((both_stages / "bert_config.json").read_text())
-    assert [config[name] for name in student._SHAPE] == [1, 8, 2, 12]
-    moved = (checkpoint_values(str(both_stages))["bert/embeddings/word_embeddings"]
-             - checkpoint_values(str(first_stage))["bert/embeddings/word_embeddings"])
-    assert np.abs(moved).max() > 1e-4
+    assert (config["num_hidden_layers"], config["hidden_size"]) == (1, 8)
+    with ends_with_error(capsys, "another --temperature: was 1.0, now 2.0"):
+        run_here({**flags, **ON_TWO, "stage": "prediction", "student": first_stage,
+                  "temperature": 2, "output_dir": both_stages}, run)
 
 
 def test_the_student_evaluates_predicts_exports_and_converts_like_any_model(
@@ -130,26 +113,20 @@ def test_the_student_evaluates_predicts_exports_and_converts_like_any_model(
         "BertForSequenceClassification"]
 
 
-@on_tensorflow_1
-def test_a_stage_that_is_run_again_has_nothing_left_and_other_settings_are_refused(
-        both_stages, first_stage, flags, capsys):
-    again = {**flags, **ON_TWO, "stage": "prediction", "student": first_stage, "do_eval": True,
-             "output_dir": both_stages}
-    run_here(again, run)
-    assert "nothing is left to train" in capsys.readouterr().err
-    with ends_with_error(capsys, "another --temperature: was 1.0, now 2.0"):
-        run_here({**again, "temperature": 2}, run)
-
-
-@on_tensorflow_1
-def test_augmented_texts_may_train_and_heads_differ_where_attention_is_not_learned(
+def test_augmented_texts_may_train_and_long_ones_are_read_as_the_teacher_reads_them(
         flags, tmp_path, capsys):
-    augmented = tmp_path / "train_aug.tsv"
+    taught, augmented = tmp_path / "teacher", tmp_path / "train_aug.tsv"
+    shutil.copytree(str(flags["teacher"]), str(taught))
+    description = json.loads((taught / "task.json").read_text())
+    description["long_texts"] = {"long_texts": "windows", "window_overlap": 5}
+    (taught / "task.json").write_text(json.dumps(description))
     augmented.write_text("".join(f"x\t{index % 2}\t\t{text}\n"
                                  for index, text in enumerate(sentences(80, seed=9))))
     run_here({**flags, "stage": "intermediate", "student": "1,16,4,32", "attention_loss": False,
-              "train_file": augmented, "output_dir": tmp_path / "out"}, run)
+              "teacher": taught, "train_file": augmented, "output_dir": tmp_path / "out"}, run)
     assert "80 examples x 1 epoch = 10 steps" in capsys.readouterr().err
+    assert json.loads((tmp_path / "out" / "run.json").read_text())["facts"]["--long_texts"] == (
+        description["long_texts"])
 
 
 @on_tensorflow_2
@@ -235,48 +212,34 @@ def test_layers_are_mapped_uniformly_up_to_the_last(tiny_model, own, others, exp
 # --- The teacher's outputs -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("used", [np.arange(48), np.array([1, 3, 19, 20, 33, 47])])
 def test_the_teachers_outputs_are_computed_once_and_kept_for_each_example(
-        used, tiny_classifier, data_dir, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(teacher, "_CHUNK_EXAMPLES", 20)
+        tiny_classifier, data_dir, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(teacher, "_CHUNK_EXAMPLES", 4)
     taught = teacher.load(str(tiny_classifier))
     texts = load_texts(TASKS["cola"], TASKS["cola"].train, data_dir, taught.encoding,
                        str(tmp_path), dynamic_padding=True)
-    indices = np.array([47, 3, 20, 19])
-    for asked in (True, False):
+    for is_computed in (True, False):
         source = teacher.with_outputs(
             taught, texts.source(with_labels=True), texts.source(with_labels=False),
-            texts.store_name, cpu_devices(2), used=used, per_replica_batch_size=4,
-            store_dir=str(tmp_path))
-        assert ("Computing the teacher's logits" in capsys.readouterr().err) == asked
-        features = source.fetch(indices, LONGEST)
+            texts.store_name, cpu_devices(2), used=np.array([1, 3, 19, 20, 33, 47]),
+            per_replica_batch_size=4, store_dir=str(tmp_path))
+        said = capsys.readouterr().err
+        assert ("Computing the teacher's logits: 6 examples" in said) == is_computed
+        features = source.fetch(np.array([47, 3, 20, 19]), LONGEST)
         with tf.Graph().as_default(), tf.Session() as session:
-            given = {name: tf.constant(value) for name, value in features.items()}
             forward = classifier.forward_of(taught.config, 2)
-            logits = forward(given, INFERENCE).predictions["logits"]
+            logits = forward({name: tf.constant(value) for name, value in features.items()},
+                             INFERENCE).predictions["logits"]
             tf.train.Saver().restore(session, taught.checkpoint.path)
-            expected = session.run(logits)
-        np.testing.assert_allclose(features["teacher_logits"], expected, atol=1e-5)
+            np.testing.assert_allclose(features["teacher_logits"], session.run(logits), atol=1e-5)
 
 
 def test_in_less_than_an_epoch_just_the_examples_that_are_used_get_outputs(
-        flags, first_stage, tmp_path, capsys, monkeypatch):
-    fetched, computed, with_outputs = set(), set(), teacher.with_outputs
-
-    def recorded(*arguments, used, **options):
-        source = with_outputs(*arguments, used=used, **options)
-        computed.update(used)
-
-        def fetch(indices, length):
-            fetched.update(indices)
-            return source.fetch(indices, length)
-        return source._replace(fetch=fetch)
-
-    monkeypatch.setattr(teacher, "with_outputs", recorded)
-    run_here({**flags, **ON_TWO, "stage": "prediction", "student": first_stage, "num_train_epochs": 0.5,
-              "store_dir": tmp_path / "store", "output_dir": tmp_path / "out"}, run)
+        flags, first_stage, tmp_path, capsys):
+    run_here({**flags, **ON_TWO, "stage": "prediction", "student": first_stage,
+              "num_train_epochs": 0.5, "store_dir": tmp_path / "store",
+              "output_dir": tmp_path / "out"}, run)
     assert "Computing the teacher's logits: 24 examples" in capsys.readouterr().err
-    assert fetched == computed and len(fetched) == 24
 
 
 # Their formulas: tests/distillation/test_distillation_losses.py.
@@ -316,11 +279,7 @@ def test_every_kind_of_label_has_a_loss_that_can_be_mixed_with_the_labels(
 @pytest.fixture
 def of_vectors(two_layers, tmp_path):
     """The flags of a distillation from a model for similarity of two layers."""
-    folder = tmp_path / "vectors"
-    shutil.copytree(os.path.dirname(two_layers.vocab_file), str(folder))
-    (folder / "task.json").write_text(json.dumps({
-        "kind": "similarity", "pooling": "max", "query_prefix": "the: ", "matryoshka": [],
-        "do_lower_case": True, "max_seq_length": LONGEST}))
+    folder = write_model(tmp_path / "vectors", two_layers, pooling="max", query_prefix="the: ")
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in sentences(48)))
     return dict(teacher=folder, train_file=tmp_path / "texts.txt", do_train=True, num_cpu_replicas=2,
                 train_batch_size=4, num_train_epochs=4, learning_rate=3e-3,
@@ -337,42 +296,31 @@ def vectors_in(folder, texts, tmp_path):
     return np.array([json.loads(line)["vector"] for line in lines])
 
 
-def test_a_student_learns_a_teachers_vectors_and_is_a_model_for_similarity(
-        of_vectors, tmp_path, capsys):
-    texts = sentences(20, seed=8)
-    taught = vectors_in(of_vectors["teacher"], texts, tmp_path)
-    distances = []
-    for epochs in (0.2, 4):
-        out = tmp_path / f"student{epochs}"
-        run_here({**of_vectors, "num_train_epochs": epochs, "output_dir": out}, run)
-        learned = vectors_in(out, texts, tmp_path)
-        distances.append(1 - (learned * taught).sum(axis=1).mean())
-    assert distances[1] < 0.7 * distances[0]
+def test_a_student_of_vectors_starts_at_their_distance_and_is_a_model_for_similarity(
+        of_vectors, tmp_path):
+    texts = sentences(8, seed=3)
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
+    flags = {**of_vectors, "num_train_epochs": 1, "learning_rate": 1e-12}
+    run_here(flags, run)
+    out = flags["output_dir"]
+    ours, taught = (vectors_in(folder, texts, tmp_path) for folder in (out, flags["teacher"]))
+    distance = 1 - np.einsum("nd,nd->n", ours, taught).mean()
+    assert losses_of(out, 1)[0] == pytest.approx(distance, abs=1e-5) and distance > 0.01
     description = json.loads((out / "task.json").read_text())
     assert [description[name] for name in ("kind", "pooling", "query_prefix")] == [
         "similarity", "max", "the: "]
     assert not [name for name in parameters(out) if name.startswith("teacher")]
 
 
-def test_the_first_loss_is_one_minus_the_mean_cosine(of_vectors, tmp_path):
-    texts = sentences(8, seed=3)
-    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
-    flags = {**of_vectors, "num_train_epochs": 1, "learning_rate": 1e-12}
-    run_here(flags, run)
-    ours, taught = (vectors_in(flags[name], texts, tmp_path) for name in ("output_dir", "teacher"))
-    expected = 1 - np.einsum("nd,nd->n", ours, taught).mean()
-    assert losses_of(flags["output_dir"], 1)[0] == pytest.approx(expected, abs=1e-5)
-    assert expected > 0.01
-
-
 @on_tensorflow_2
-def test_the_states_of_a_teacher_of_vectors_can_come_first(of_vectors, tmp_path, capsys):
+def test_a_student_learns_the_states_then_the_vectors(of_vectors, tmp_path, capsys):
     run_here({**of_vectors, "stage": "intermediate", "num_train_epochs": 1,
               "output_dir": tmp_path / "first"}, run)
     capsys.readouterr()
-    run_here({**of_vectors, "student": tmp_path / "first", "num_train_epochs": 1}, run)
+    run_here({**of_vectors, "student": tmp_path / "first"}, run)
     assert "initialized at random" not in capsys.readouterr().err
-    assert len(vectors_in(of_vectors["output_dir"], ["a cat"], tmp_path)[0]) == 16
+    losses_of_steps = losses_of(of_vectors["output_dir"], 24)
+    assert np.mean(losses_of_steps[-6:]) < 0.7 * np.mean(losses_of_steps[:6])
 
 
 @pytest.mark.parametrize("changes, parts", [

@@ -1,7 +1,10 @@
 """`--to_onnx` writes one file that computes in onnxruntime what the export computes, for every kind."""
 
+import json
 import os
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -15,7 +18,10 @@ from engine.checkpoints import checkpoints
 from exports import run_saved_model
 from huggingface_folders import (
     classifier_tensors, config_entries, write_huggingface)
+from pages import blocks
 from rewriting import run as rewriting
+from runs import kinds
+from runs.rows import Example
 from similarity import run as similarity
 from tagging import run as tagging
 from test_convert_sentences import write_sentences
@@ -63,15 +69,58 @@ def test_onnxruntime_computes_what_the_export_computes(export, tmp_path, capsys)
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(
         str(tmp_path / "model.onnx"), options, providers=["CPUExecutionProvider"])
-    names = [tensor.name for tensor in session.get_inputs()]
+    for tensor in session.get_inputs():
+        assert tensor.type == "tensor(int64)" and tensor.shape[0] == "batch"
+        assert tensor.shape[1:] in ([], ["words" if tensor.name == "first_pieces" else "sequence"])
+    assert {tensor.shape[0] for tensor in session.get_outputs()} == {"batch"}
+    metadata = session.get_modelmeta().custom_metadata_map
+    with open(os.path.join(export, "assets.extra", "task.json"), encoding="utf-8") as file:
+        for name, value in json.load(file).items():
+            assert json.loads(metadata[name]) == value
+    ours = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
+    names = {tensor.name: ours.get(tensor.name, tensor.name) for tensor in session.get_inputs()}
     for length, count in ((12, 7), (7, 1)):
-        features = features_for(names, length, count)
-        expected = run_saved_model(export, features, names)
-        outputs = dict(zip(sorted(expected), session.run(sorted(expected), features)))
+        features = features_for(names.values(), length, count)
+        expected = run_saved_model(export, features, names.values())
+        outputs = dict(zip(sorted(expected), session.run(sorted(expected), {
+            name: features[other].astype(np.int64) for name, other in names.items()})))
         for name, values in expected.items():
             assert outputs[name].dtype == values.dtype
             np.testing.assert_allclose(outputs[name], values, atol=1e-4, err_msg=name)
         assert count == 1 or any(np.ptp(values) > 1e-3 for values in expected.values())
+
+
+TEXTS = {  # of each kind of model that the page's program is for
+    "answers": [("what sees ?", "the old dog sees the cat ."), ("a", "the cat, the dog")],
+    "classes": [("the cat sees a dog .", None), ("Unknown, \u4e2d\u6587!", None)],
+    "similarity": [("the cat sees a dog .", None), ("\u4e2d the", None)],
+    "tags": [("the cat sees a dog .", None), ("a, bird", None)]}
+
+
+def test_the_page_s_program_computes_what_the_model_does(export, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("tf2onnx")
+    trained, reader = kinds.open_reader(export)
+    kind = trained.description()["kind"]
+    if kind not in TEXTS or kind == "tags" and onnxruntime.__version__.startswith("1.10."):
+        pytest.skip("the page does not name this kind, or onnxruntime 1.10 cannot compute it")
+    run_here(dict(from_tensorflow=export, to_onnx=tmp_path / "model.onnx"), convert)
+    program, = blocks("docs/export.md", "python")
+    (tmp_path / "program.py").write_text(program)
+    for text, second in TEXTS[kind]:
+        source = reader.encode([Example(text, second, None)]).source
+        features = source.fetch(np.arange(1), source.lengths[0])  # one record, without padding
+        names = [name for name in ("input_ids", "input_mask", "segment_ids", "first_pieces", "num_words")
+                 if name in features]
+        printed = json.loads(subprocess.run(
+            [sys.executable, "program.py", "model.onnx", trained.file("vocab.txt"), text, *filter(None, [second])],
+            cwd=str(tmp_path), check=True, stdout=subprocess.PIPE).stdout.decode("utf-8"))
+        for name, (expected,) in run_saved_model(export, features, names).items():
+            if kind == "tags":
+                expected = expected[:len(printed[name])]  # without words of padding
+            np.testing.assert_allclose(printed[name], expected, atol=1e-5, err_msg=name)
+        if kind in ("classes", "tags"):
+            assert len(printed["labels"]) == np.shape(printed.get("scores", [printed.get("probabilities")]))[-1]
 
 
 def test_a_model_that_is_not_exported_is_refused(tmp_path, capsys):

@@ -11,7 +11,7 @@ import processes
 import run_classifier
 from commands import arguments
 from conftest import ROOT
-from engine.cli import device_flags
+from engine.cli import device_flags, worker_main
 from engine.devices import devices, gpus, runtime
 from engine.errors import UserError
 
@@ -26,15 +26,15 @@ no_gpu_here = pytest.mark.skipif(runtime.visible_gpu_count() > 0, reason="for ma
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
     """Makes this a machine with such cards, as far as nvidia-smi goes."""
-    def install(*models, visible=None, knows_capability=True):
-        rows = [(name, f"GPU-{i}00-{i}", str(memory), capability)
-                for i, (name, memory, capability) in enumerate(models)]
-        short, long = ("".join(", ".join(row[:size]) + "\n" for row in rows) for size in (3, 4))
-        asked = "name,uuid,memory.total"
+    def install(*models, visible=None):
+        rows = "".join(f"{name}, GPU-{i}00-{i}, {memory}, {capability}\n"
+                       for i, (name, memory, capability) in enumerate(models))
+        names = "".join(f"GPU {i}: {name} (UUID: GPU-{i}00-{i})\n" for i, (name, *_) in enumerate(models))
         (tmp_path / "nvidia-smi").write_text(f"""#!/bin/sh
 case "$1" in
---query-gpu={asked}) printf '%s' '{short}' ;;
---query-gpu={asked},compute_cap) {f"printf '%s' '{long}'" if knows_capability else 'exit 2'} ;;
+--query-gpu=name,uuid,memory.total,compute_cap) printf '%s' '{rows}' ;;
+-L) printf '%s' '{names}  MIG 1g.5gb Device 0: (UUID: MIG-7)' ;;
+--id=*) echo 00000000:3B:00.0 ;;
 esac
 """)
         (tmp_path / "nvidia-smi").chmod(0o755)
@@ -77,12 +77,6 @@ def test_a_part_of_a_card_is_left_to_tensorflow_and_has_no_known_memory(machine)
         gpus.memory_mb(1)
 
 
-def test_a_driver_that_does_not_tell_the_compute_capability_is_no_obstacle(machine):
-    machine(V100, knows_capability=False)
-    assert gpus.visible() == [gpus.Card(V100[0], "GPU-000-0", V100[1], None)]
-    gpus.check_code(gpus.visible())
-
-
 def test_cuda_counts_cards_as_nvidia_smi_and_a_users_setting_stays():
     environment = {name: value for name, value in os.environ.items()
                    if not name.startswith("CUDA_")}
@@ -92,6 +86,39 @@ def test_cuda_counts_cards_as_nvidia_smi_and_a_users_setting_stays():
         universal_newlines=True) == "PCI_BUS_ID 7\n"
 
 
+# --- The cards of each of a machine's processes ---------------------------------------------
+
+
+@pytest.mark.parametrize("visible, processes, shares", [
+    ("0,1,2,3", 4, ["0", "1", "2", "3"]), ("GPU-a, GPU-b", 2, ["GPU-a", "GPU-b"]), ("3,1", 1, ["3,1"]),
+    ("", 2, ["", ""]), ("-1", 2, ["-1", "-1"]), (None, 2, ["0,1", "2,3"]), (None, 1, [None])])
+def test_the_visible_cards_are_shared_out(visible, processes, shares, machine):
+    machine(A100, A100, V100, V100)
+    for index, share in enumerate(shares):
+        environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+        worker_main.take_cards(environment, index, processes)
+        assert environment.get("CUDA_VISIBLE_DEVICES") == share
+
+
+def test_cards_that_cannot_be_shared_out_evenly_are_refused(machine):
+    machine(A100, A100, V100, V100)
+    with pytest.raises(UserError, match=r"4 cards \(0,1,2,3\) cannot be shared out evenly among 3"):
+        worker_main.take_cards({}, 0, 3)
+
+
+@pytest.mark.parametrize("beside, cores", [("1", {1}), ("0-1,4", {0, 1}), ("4-7", {0, 1}), (None, {0, 1})])
+def test_a_worker_runs_on_the_cores_beside_its_cards(beside, cores, machine, tmp_path, monkeypatch):
+    machine(A100, A100)
+    pinned = [{0, 1}]
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
+    monkeypatch.setattr(os, "sched_setaffinity", lambda process, cores: pinned.append(cores))
+    if beside is not None:
+        (tmp_path / "0000:3b:00.0").mkdir()
+        (tmp_path / "0000:3b:00.0" / "local_cpulist").write_text(f"{beside}\n")
+    worker_main.pin("1", str(tmp_path))
+    assert pinned[-1] == cores
+
+
 # --- The devices of a run ------------------------------------------------------------------
 
 
@@ -99,11 +126,11 @@ def test_only_the_cards_that_are_asked_for_are_opened_and_named(seen):
     seen(A100, A100, V100, V100)
     assert devices.find_devices().describe() == (
         "GPU:0 GPU:1 GPU:2 GPU:3 (2 x NVIDIA A100-SXM4-40GB, 2 x Tesla V100-SXM2-16GB)")
-    found = devices.find_devices(num_gpus=2)
-    assert found.describe() == "GPU:0 GPU:1 (2 x NVIDIA A100-SXM4-40GB)"
-    assert found.session_config.device_count["GPU"] == 2
-    assert found.session_config.gpu_options.visible_device_list == "0,1"
-    assert found.concurrent_steps == 2
+    run_devices = devices.find_devices(num_gpus=2)
+    assert run_devices.describe() == "GPU:0 GPU:1 (2 x NVIDIA A100-SXM4-40GB)"
+    assert run_devices.session_config.device_count["GPU"] == 2
+    assert run_devices.session_config.gpu_options.visible_device_list == "0,1"
+    assert run_devices.concurrent_steps == 2
     for on_cpu in (dict(num_gpus=0), dict(num_cpu_replicas=2)):
         assert devices.find_devices(**on_cpu).session_config.device_count["GPU"] == 0
 
@@ -111,10 +138,10 @@ def test_only_the_cards_that_are_asked_for_are_opened_and_named(seen):
 def test_replicas_of_a_card_share_its_memory_in_the_sessions_configuration(seen, monkeypatch):
     monkeypatch.setattr(runtime, "_set_logical_devices", lambda *arguments: None)
     seen(A100, V100, visible="1,0")
-    found = devices.find_devices(replicas_per_gpu=2)
-    limits = found.session_config.gpu_options.experimental.virtual_devices
+    run_devices = devices.find_devices(replicas_per_gpu=2)
+    limits = run_devices.session_config.gpu_options.experimental.virtual_devices
     assert [list(each.memory_limit_mb) for each in limits] == [[7372, 7372], [18432, 18432]]
-    assert found.session_config.gpu_options.visible_device_list == "0,1"
+    assert run_devices.session_config.gpu_options.visible_device_list == "0,1"
 
 
 # --- Code for the cards --------------------------------------------------------------------
@@ -184,24 +211,6 @@ def test_a_command_ends_with_status_2_and_one_line(command, machine, tiny_model,
 
 
 # --- TensorFloat-32 ------------------------------------------------------------------------
-
-
-def test_tensor_float_32_is_switched_where_tensorflow_knows_it(monkeypatch):
-    monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
-    if runtime.IS_TENSORFLOW_1:
-        assert not runtime.allow_tensor_float_32(True) and not runtime.allow_tensor_float_32(False)
-        assert "NVIDIA_TF32_OVERRIDE" not in os.environ
-        monkeypatch.setattr(runtime.build_info, "cuda_version_number", "12.1.0")
-        assert runtime.allow_tensor_float_32(True)
-        monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "")
-        assert not runtime.allow_tensor_float_32(False)
-        assert os.environ["NVIDIA_TF32_OVERRIDE"] == "0"
-    else:
-        for allowed in (False, True):
-            assert runtime.allow_tensor_float_32(allowed) == allowed
-            assert tf.config.experimental.tensor_float_32_execution_enabled() == allowed
-    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
-    assert not runtime.allow_tensor_float_32(True)
 
 
 @pytest.mark.skipif(runtime.IS_TENSORFLOW_1, reason="CUDA 10.0 has no TensorFloat-32")

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from engine.data.chunks import ahead
+from engine.data.parts import ahead
 
 
 def test_the_next_item_is_made_while_one_is_handled():
@@ -15,11 +15,11 @@ def test_the_next_item_is_made_while_one_is_handled():
         is_made.set()
         yield "second"
 
-    found = []
+    handled = []
     for item in ahead(items()):
         assert is_made.wait(60)  # for ever, if "second" were made only when it is asked for
-        found.append(item)
-    assert found == ["first", "second"]
+        handled.append(item)
+    assert handled == ["first", "second"]
 
 
 def test_an_error_comes_after_the_items_before_it():
@@ -27,7 +27,7 @@ def test_an_error_comes_after_the_items_before_it():
         yield 1
         raise ValueError("the third line")
 
-    found = []
+    handled = []
     with pytest.raises(ValueError, match="the third line"):
-        found.extend(ahead(items()))
-    assert found == [1]
+        handled.extend(ahead(items()))
+    assert handled == [1]

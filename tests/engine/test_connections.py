@@ -5,7 +5,6 @@ Workers are threads of this process where they meet, and programs where they end
 
 import contextlib
 import json
-import random
 import socket
 import threading
 import time
@@ -16,10 +15,19 @@ import workers
 from conftest import on_tensorflow_1
 from engine import log
 from engine.errors import UserError
-from engine.workers import connections, messages, sockets
+from engine.workers import connections, messages
 from engine.workers.cluster import Cluster, PeerLost
 
 pytestmark = on_tensorflow_1  # messages depend on no runtime
+
+
+def connect(cluster):
+    """A new connection to the chief, as soon as it listens."""
+    host, port = cluster.addresses[0].split(":")
+    while True:
+        with contextlib.suppress(ConnectionRefusedError):
+            return socket.create_connection((host, int(port)), 30)
+        time.sleep(0.01)
 
 
 class Meeting(threading.Thread):
@@ -28,15 +36,8 @@ class Meeting(threading.Thread):
     def __init__(self, cluster, seconds=30.0):
         super().__init__(daemon=True)
         self.connections = connections.Connections(cluster, lambda index, link: None)
-        self.error, self._address, self._seconds = None, cluster.addresses[0], seconds
+        self.error, self._seconds = None, seconds
         self.start()
-        while cluster.is_chief and not self.connections._listeners:
-            time.sleep(0.01)
-
-    def caller(self):
-        """A new connection to it."""
-        host, port = self._address.split(":")
-        return socket.create_connection((host, int(port)), 30)
 
     def run(self):
         try:
@@ -72,8 +73,8 @@ def answers(connection, *lines):
 
 
 def hello_of(of, index, **more):
-    found = connections.Connections(of, lambda index, link: None)._cluster_hash
-    return messages.encode({"from": index, "cluster": found, **more})
+    cluster_hash = connections.Connections(of, lambda index, link: None)._cluster_hash
+    return messages.encode({"from": index, "cluster": cluster_hash, **more})
 
 
 def say_hello(connection, cluster):
@@ -85,8 +86,8 @@ def say_hello(connection, cluster):
 def assert_meets(chief, cluster):
     """The other worker comes, and both have met."""
     second = Meeting(cluster._replace(index=1))
-    for found, other in ((chief.end(), 1), (second.end(), 0)):
-        assert list(found.links) == [other]
+    for connected, other in ((chief.end(), 1), (second.end(), 0)):
+        assert list(connected.links) == [other]
     return second
 
 
@@ -95,14 +96,14 @@ def assert_meets(chief, cluster):
     b'{"status": 0}\n', b'{"cluster": []}\n', b"\n"], ids=lambda line: repr(line[:16]))
 def test_what_is_no_hello_is_answered_by_closing_the_connection(line, cluster):
     chief = Meeting(cluster)
-    assert answers(chief.caller(), line) == []
+    assert answers(connect(cluster), line) == []
     assert_meets(chief, cluster)
 
 
 @pytest.mark.parametrize("more", [{"from": 1e999}, {"from": True}, {"more": 1}, {"cluster": "x"}])
 def test_a_hello_with_other_keys_or_values_is_none(more, cluster):
     chief = Meeting(cluster)
-    assert not answers(chief.caller(), hello_of(cluster, 1, **more))
+    assert not answers(connect(cluster), hello_of(cluster, 1, **more))
     assert_meets(chief, cluster)
 
 
@@ -110,7 +111,7 @@ def test_a_refusal_names_no_address(cluster):
     chief = Meeting(cluster)
     others = cluster._replace(addresses=("a:1", "b:1"))
     for stranger in (hello_of(others, 1), hello_of(cluster, 0), hello_of(cluster, 2)):
-        assert answers(chief.caller(), stranger) == [
+        assert answers(connect(cluster), stranger) == [
             {"refused": "there is a worker of another cluster"}]
     assert_meets(chief, cluster)
 
@@ -118,7 +119,7 @@ def test_a_refusal_names_no_address(cluster):
 def test_a_connection_that_says_a_byte_at_a_time_or_nothing_holds_nobody_up(cluster, monkeypatch):
     monkeypatch.setattr(connections, "_ANSWER_SECONDS", 0.5)
     chief = Meeting(cluster)
-    silent, slow = [chief.caller() for _ in range(20)], chief.caller()
+    silent, slow = [connect(cluster) for _ in range(20)], connect(cluster)
     end = time.monotonic() + 30
     with contextlib.suppress(OSError):  # it is closed when the time for a hello is over
         while time.monotonic() < end:
@@ -132,7 +133,7 @@ def test_a_connection_that_says_a_byte_at_a_time_or_nothing_holds_nobody_up(clus
 @pytest.mark.parametrize("closes", [True, False])
 def test_a_hello_without_a_confirmation_neither_counts_nor_holds_anybody_up(closes, cluster):
     chief = Meeting(cluster)
-    connection = chief.caller()
+    connection = connect(cluster)
     assert say_hello(connection, cluster) == {}
     if closes:
         connection.close()
@@ -147,40 +148,12 @@ def test_two_workers_that_cannot_reach_each_other_are_named_before_the_training(
     of_three = Cluster(tuple(workers.free_addresses(3)), 0)
     chief = Meeting(of_three)
     second = Meeting(of_three._replace(index=1), seconds=1.0)
-    with chief.caller() as third:  # joins, and opens no port
+    with connect(of_three) as third:  # joins, and opens no port
         third.sendall(hello_of(of_three, 2))
         third.recv(4096)
         third.sendall(messages.encode({}))
         assert sorted(chief.end().links) == [1, 2]
         assert "worker 2" in str(second.end()) and "could not be reached" in str(second.end())
-
-
-def test_a_hello_for_a_connected_worker_is_refused():
-    cluster = Cluster(tuple(workers.free_addresses(3)), 0)
-    chief = Meeting(cluster)
-    connection = chief.caller()
-    assert say_hello(connection, cluster) == {}
-    connection.sendall(b"{}\n")
-    while not chief.connections.links:
-        time.sleep(0.01)
-    assert say_hello(chief.caller(), cluster) == {"refused": "worker 1 is connected already"}
-
-
-def test_random_messages_neither_end_nor_join_a_chief_that_waits(cluster):
-    chief, generator = Meeting(cluster), random.Random(1)
-    seen = [json.loads(hello_of(cluster, 1).decode()), {}, {"refused": "so"}, {"key": "a", "value": []},
-            {"worker": 1, "status": 3, "why": "so"}]
-    values = (None, True, -1, 1e308, 10**30, "", "\x1b[2J", "\ud800", [], {}, float("nan"), "0" * 64)
-    for _ in range(200):
-        message = dict(generator.choice(seen))
-        message[generator.choice([*message, "from", "why"])] = generator.choice(values)
-        line = bytearray(messages.encode(message))
-        line[generator.randrange(len(line))] = generator.randrange(256)
-        connection = chief.caller()
-        said = answers(connection, bytes(line), b"\n")
-        assert not said or "refused" in said[0], line
-        connection.close()
-    assert_meets(chief, cluster)
 
 
 @pytest.mark.parametrize("line, said", [
@@ -193,13 +166,10 @@ def test_whatever_a_joined_worker_says_its_end_is_noticed(line, said, cluster, t
     chief, = workers.start_command(
         tmp_path, ["-m", "tests.helpers.toy_worker"], lambda index: {"call": "fail", "arguments": '[1, ""]'},
         cluster.addresses, which=(0,))
-    link = None
-    while not link:
-        with contextlib.suppress(ConnectionRefusedError):
-            link = sockets.connect(cluster.addresses[0], 30)
-    link._socket.sendall(hello_of(cluster, 1) + b"{}\n" + line.encode() + b"\n")
+    connection = connect(cluster)
+    connection.sendall(hello_of(cluster, 1) + b"{}\n" + line.encode() + b"\n")
     time.sleep(0.5)
-    link.close()
+    connection.close()
     ended = chief.end()
     assert "error: " in ended.said and "worker 1 (127.0.0.1:" in ended.said and said in ended.said
 
@@ -208,7 +178,7 @@ def test_whatever_a_joined_worker_says_its_end_is_noticed(line, said, cluster, t
     ("127.0.0.1:0", {"127.0.0.1"}), ("198.51.100.1:0", {"::", "0.0.0.0"}),
     ("no-such-host.invalid:0", {"::", "0.0.0.0"})])
 def test_a_worker_listens_at_its_own_address_alone(address, hosts):
-    for listener in sockets.listen(address):
+    for listener in messages.listen(address):
         assert listener.getsockname()[0] in hosts
         listener.close()
 

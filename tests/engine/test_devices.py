@@ -55,10 +55,10 @@ def test_a_number_of_replicas_that_no_graph_could_have_is_refused(flag):
 def test_replicas_and_steps_share_out_the_cores_of_the_cpu(
         training, num_replicas, concurrent_steps, threads, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(3)))
-    found = devices.find_devices(num_cpu_replicas=num_replicas, training=training)
-    assert found.concurrent_steps == concurrent_steps
-    assert found.session_config.intra_op_parallelism_threads == threads
-    assert found.max_step_tokens == (512 if threads == 1 else None)
+    run_devices = devices.find_devices(num_cpu_replicas=num_replicas, training=training)
+    assert run_devices.concurrent_steps == concurrent_steps
+    assert run_devices.session_config.intra_op_parallelism_threads == threads
+    assert run_devices.max_step_tokens == (512 if threads == 1 else None)
 
 
 def test_a_session_has_the_devices_of_the_run_and_a_step_runs_on_all_of_them(

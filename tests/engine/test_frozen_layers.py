@@ -1,12 +1,11 @@
 """Frozen layers: no gradient, no slots, no exchange."""
 
-import numpy as np
 import pytest
 
 import optimization
 from commands import ends_with_error, run_here
 from conftest import assert_same_training, checkpoint_values, write_cola
-from trainings import crash_after, settings, train
+from trainings import settings, train
 
 import tensorflow.compat.v1 as tf
 
@@ -44,16 +43,6 @@ def test_nothing_is_computed_backward_or_exchanged_below_the_frozen_layers(
     (all_calls, _), (calls, exchanged) = steps
     assert calls == all_calls - 2  # of the embeddings' normalization and of layer_0
     assert not [name for name in exchanged if "embeddings" in name or "layer_0" in name]
-
-
-def test_a_resumed_run_ends_bit_for_bit_like_the_uninterrupted_one(two_layers, source, tmp_path):
-    changes = dict(freeze_layers=1)
-    whole = train(two_layers, source, 2, settings(tmp_path / "whole", 8, **changes))
-    with crash_after(7):
-        train(two_layers, source, 2, settings(
-            tmp_path / "parts", 8, save_checkpoints_steps=7, **changes))
-    resumed = train(two_layers, source, 2, settings(tmp_path / "parts", 8, **changes))
-    np.testing.assert_equal(resumed, whole)
 
 
 @pytest.fixture

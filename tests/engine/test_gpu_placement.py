@@ -81,7 +81,7 @@ FORWARDS = {
     "a teacher's outputs": (lambda: distillation_model.prediction(
         classifier.forward_of(CONFIG, 2), label_types.SingleLabel("ab"), temperature=1.0,
         label_weight=0.5), {**CLASS, "teacher_logits": ((2,), np.float32)}),
-    "a teacher's vectors": (lambda: distillation_model.similarity(
+    "a teacher's vectors": (lambda: distillation_model.prediction(
         similarity_model.forward_of(CONFIG, "mean")), {"teacher_vectors": ((16,), np.float32)}),
     "answers": (lambda: reading_model.forward_of(CONFIG), dict.fromkeys(
         ("start_positions", "end_positions"), ((), np.int32))),

@@ -3,7 +3,6 @@
 import contextlib
 import gc
 import glob
-import gzip
 import os
 import pathlib
 import socket
@@ -13,23 +12,21 @@ import numpy as np
 import pytest
 
 from augmentation import word_vectors
-from commands import arguments, ends_with_error, run_here, start_command
+from commands import arguments, start_command
 from encoder import huggingface, task_json, vocabulary
 from encoder.model_files import load_config
 from engine import log
 from engine.checkpoints import checkpoints
 from engine.cli import command
 from engine.data import parts, text_files
-from engine.data.chunks import ArrivingLines
-from engine.data.odd_rows import OddRows
+from engine.data.text_files import OddRows
 from engine.data.store import Column, open_or_build
 from engine.disk import files, provenance
 from engine.disk.resumable_file import ResumableFile
 from engine.errors import UserError
 from engine.training import run_record
-from pretraining import create_data, texts
-from runs import columns, model_card, squad_files
-from similarity import index
+from pretraining import texts
+from runs import columns, squad_files
 from tagging.formats import Layout, open_file
 
 ESCAPE = "\x1b[31m"  # makes a terminal's text red
@@ -90,7 +87,7 @@ def test_a_training_in_one_process_opens_no_port(trained):
     assert trained[2] == set()
 
 
-def test_no_link_in_the_output_directory_is_written_through(trained):
+def test_no_link_is_written_through_others_files_stay_and_nothing_temporary_does(trained):
     folder, _, _ = trained
     for name in LINKS:
         assert (folder / name).read_text() == "not to be changed"
@@ -98,10 +95,6 @@ def test_no_link_in_the_output_directory_is_written_through(trained):
     for name in (*LINKS, "run.json"):
         assert not os.path.islink(str(folder / "out" / name))
     assert checkpoints.latest(str(folder / "out")).global_step == 3
-
-
-def test_what_others_have_put_there_stays_and_nothing_temporary_does(trained):
-    folder, _, _ = trained
     for name in MINE:
         assert (folder / "out" / name).exists()
     left = {name for name in os.listdir(str(folder / "out")) if "tmp" in name}
@@ -148,7 +141,7 @@ def test_a_link_in_the_place_of_a_folder_is_replaced(tmp_path):
 def test_a_link_in_the_place_of_an_unfinished_file_is_replaced(tmp_path):
     (tmp_path / "victim").write_text("not to be changed")
     ResumableFile(str(tmp_path / "rows"), {}).append("a\n", 1)
-    gc.collect()  # of the object, which locks the file
+    gc.collect(1)  # of the object, which locks the file
     os.remove(str(tmp_path / "rows.part"))
     os.symlink(str(tmp_path / "victim"), str(tmp_path / "rows.part"))
     file = ResumableFile(str(tmp_path / "rows"), {})
@@ -226,14 +219,10 @@ def test_each_folder_of_texts_is_read_once_whatever_links_lead_to_it(linked, cap
     for patterns in (f"{linked}", f"{linked}/[!n]*", f"{linked}/more, {linked}", f"{linked}/latest",
                      f"{linked}/a.txt, {linked}"):
         capsys.readouterr()
-        found = files.find(patterns, "--input_file")
-        assert sorted(map(os.path.basename, found)) == ["a.txt", "b.txt", "c.txt", "copy.txt"]
+        paths = files.find(patterns, "--input_file")
+        assert sorted(map(os.path.basename, paths)) == ["a.txt", "b.txt", "c.txt", "copy.txt"]
         warnings = capsys.readouterr().err.splitlines()
         assert len(warnings) == 1 and "--input_file: " in warnings[0] and "the first: " in warnings[0]
-
-
-def part_of(path, index, records=parts.LINES):
-    return list(text_files.lines(parts.parts_of([path], index, 3)[0], records))
 
 
 # Whoever reads lines.
@@ -244,8 +233,7 @@ LINE_READERS = {
     "tags": lambda path: list(open_file(path, Layout(), has_tags=False).sentences()),
     "text": lambda path: list(texts.read_lines(path)),
     "vectors": word_vectors.load,
-    "documents": lambda path: list(index._Texts(path)),
-    "first part": lambda path: part_of(path, 0)}
+    "first part": lambda path: list(text_files.lines(parts.parts_of([path], 0, 3)[0]))}
 
 
 @pytest.mark.parametrize("name", LINE_READERS)
@@ -255,45 +243,6 @@ def test_a_line_without_an_end_is_refused_with_file_and_line(name, tmp_path, ala
     os.truncate(str(path), 1 << 40)
     with pytest.raises(UserError, match="texts.tsv, line 2: longer than 16,777,216 bytes"):
         LINE_READERS[name](str(path))
-
-
-@pytest.mark.parametrize("records", [parts.LINES, parts.CSV_ROWS, parts.DOCUMENTS])
-def test_a_part_that_begins_within_such_a_line_says_where_without_reading_what_is_before_it(
-        records, tmp_path, alarm):
-    sparse(str(tmp_path / "texts.tsv"))
-    with pytest.raises(UserError, match="texts.tsv, line at byte 366,503,875,924: longer than"):
-        part_of(str(tmp_path / "texts.tsv"), 1, records)
-
-
-def test_a_small_file_that_unpacks_to_a_line_without_an_end_is_refused(tiny_model, tmp_path, capsys):
-    path = tmp_path / "texts.txt.gz"
-    with gzip.open(str(path), "wb", 1) as file:
-        file.write(b"the cat\n" + b"a" * (parts.LINE_BYTES + 1))
-    with ends_with_error(capsys, f"{path}, line 2: longer than"):
-        run_here(dict(input_file=path, output_file=tmp_path / "out", num_processes=1,
-                      vocab_file=tiny_model.vocab_file), create_data)
-
-
-def test_a_quote_that_is_never_closed_does_not_take_the_whole_file(tmp_path):
-    path = tmp_path / "texts.csv"
-    path.write_bytes(b'text\n"' + (b"a" * 999 + b"\n") * 17_000)
-    with pytest.raises(UserError, match="texts.csv, line 2: this row is not CSV .*field limit"):
-        list(text_files.csv_rows(str(path)))
-
-
-@pytest.mark.parametrize("length", [parts.LINE_BYTES - 1, parts.LINE_BYTES + 1])
-def test_standard_input_has_the_limit_of_a_file(length, tmp_path):
-    path = tmp_path / "texts.txt"
-    path.write_bytes(b"first\n" + b"a" * length + b"\nlast")
-    with open(str(path), "rb") as file:
-        arriving = ArrivingLines(file.fileno())
-        lines = text_files.lines_of(arriving, "standard input")
-        assert next(lines) == (1, "first") and not arriving.must_wait()
-        if length < parts.LINE_BYTES:
-            assert [(number, len(line)) for number, line in lines] == [(2, length), (3, 4)]
-        else:
-            with pytest.raises(UserError, match="standard input, line 2: longer than"):
-                next(lines)
 
 
 # --- What is shown --------------------------------------------------------------------------
@@ -307,4 +256,3 @@ def test_a_message_is_one_line_that_a_terminal_shows_and_does_not_obey(capsys):
     with pytest.raises(SystemExit):
         command.exit_with(hostile)
     assert capsys.readouterr().err == f"error: {shown}\n".replace(r"\r\n", " ")
-    assert model_card._labels([hostile])[1] == f"0. `{shown}`"

@@ -34,8 +34,8 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 @pytest.fixture
 def network(request):
-    with hosts.Network(request.param) as made:
-        yield made
+    with hosts.Network(request.param) as network:
+        yield network
 
 
 @pytest.fixture

@@ -6,9 +6,7 @@ import pytest
 from conftest import cpu_devices, plain_session, write_cola
 from encoder import classifier
 from engine.checkpoints import checkpoints
-from engine.data.batches import Source
 from engine.data.plan import inference_plan
-from engine.devices.devices import Devices
 from engine.errors import UserError
 from engine.inference import Predictor
 from engine.model import INFERENCE
@@ -27,14 +25,14 @@ def trained(with_head):
 
 @pytest.fixture(scope="module")
 def sources(tiny_model, tmp_path_factory):
-    found = {}
+    sources = {}
     for size in SIZES:
         directory = tmp_path_factory.mktemp(f"cola{size}")
         data_dir = write_cola(directory, test=size)
         texts = load_texts(TASKS["cola"], TASKS["cola"].test, data_dir, tiny_model.encoding(),
                            str(directory / "store"), dynamic_padding=True)
-        found[size] = texts.source(with_labels=False)
-    return found
+        sources[size] = texts.source(with_labels=False)
+    return sources
 
 
 @pytest.fixture(scope="module")
@@ -46,13 +44,13 @@ def expected(tiny_model, trained, sources):
         logits = classifier.forward_of(tiny_model.config(), 2)(inputs, INFERENCE).predictions["logits"]
         tf.train.Saver().restore(session, trained.path)
         one = session.make_callable(logits, [inputs[name] for name in sorted(inputs)])
-        found = {}
+        by_size = {}
         for size, source in sources.items():
             examples = (source.fetch(np.array([index]), source.max_length) for index in range(size))
-            found[size] = np.concatenate(
+            by_size[size] = np.concatenate(
                 [one(*[each[name] for name in sorted(inputs)]) for each in examples])
-    assert found[SIZES[-1]].std(axis=0).min() > 1e-3, "examples must differ for their order to show"
-    return found
+    assert by_size[SIZES[-1]].std(axis=0).min() > 1e-3, "else no order would show"
+    return by_size
 
 
 @pytest.mark.parametrize("num_replicas, concurrent_steps",
@@ -98,14 +96,3 @@ def test_the_plan_fills_a_step_with_tokens_and_spreads_what_is_left_evenly(size,
 def test_an_example_longer_than_a_step_has_tokens_has_a_step_of_its_own():
     plan = inference_plan(np.array([4, 40, 4]), 8, 1)
     assert [batch.indices.tolist() for batch in plan] == [[1], [0, 2]]
-
-
-def test_without_a_batch_size_a_card_takes_16384_tokens_and_the_cpu_8_examples():
-    def tokens(kind, batch_size, length, limit=None):
-        devices = Devices(("/x:0",), kind, "one_device", tf.ConfigProto(), max_step_tokens=limit)
-        source = Source(np.full(3, length), None, length)
-        return Predictor(None, devices)._tokens_per_replica(batch_size, source)
-    assert tokens("GPU", None, 128) == 16384
-    assert tokens("GPU", 8, 128) == 1024
-    assert tokens("CPU", None, 128) == 1024
-    assert tokens("CPU", None, 128, limit=512) == 512

@@ -9,13 +9,11 @@ import time
 import numpy as np
 import pytest
 
-import processes
 from commands import arguments, run_command, start_command
-from conftest import checkpoint_values, write_cola
+from conftest import checkpoint_values, on_tensorflow_1, write_cola
 from engine import interruption
 from engine.checkpoints import checkpoint_files
 from engine.workers import worker_dirs
-from pretraining_files import LENGTH, PREDICTIONS, write_frozen
 from processes import step_of, wait_until
 
 STEPS = 18
@@ -96,6 +94,7 @@ def test_before_the_first_step_a_signal_ends_the_command_at_once_and_leaves_no_c
     assert not (tmp_path / "out" / "run.json").exists() and not step_of(tmp_path / "out")
 
 
+@on_tensorflow_1
 def test_a_second_training_in_the_folder_is_refused_until_the_first_dies(flags, tmp_path):
     flags = {**flags, "output_dir": tmp_path, "eval_every_steps": None,
              "early_stopping_patience": None}
@@ -115,21 +114,6 @@ def test_a_second_training_in_the_folder_is_refused_until_the_first_dies(flags, 
     more = run_command(*arguments({**flags, "num_train_epochs": (step + 2) / 6}))
     assert more.returncode == 0 and step_of(tmp_path) == step + 2, more.stderr
     assert not (tmp_path / worker_dirs.LOCK).exists()
-
-
-def test_an_interrupted_command_leaves_no_temporary_file(flags, tmp_path):
-    """TensorFlow's autograph removes those that it makes when a process ends in the usual way."""
-    given = dict(do_train=True, input_file=write_frozen(tmp_path / "examples.tfrecord", 8),
-                 bert_config_file=flags["bert_config_file"], max_seq_length=LENGTH,
-                 max_predictions_per_seq=PREDICTIONS, num_train_steps=1, num_warmup_steps=0,
-                 train_batch_size=4, do_eval=True, output_dir=tmp_path / "out")
-    (tmp_path / "temporary").mkdir()
-    code = ("import os, sys, tempfile; from engine.cli import command; "
-            "tempfile.tempdir = sys.argv.pop(); from pretraining import run; "
-            "command.run(run.main, run.define_flags(), usage=''); os._exit(0)")
-    process = processes.run(["-c", code, *arguments(given), str(tmp_path / "temporary")])
-    assert process.returncode == 0, process.stderr
-    assert os.listdir(str(tmp_path / "temporary")) == []
 
 
 class _SignalledInItsDestructor:

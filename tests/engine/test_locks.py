@@ -2,23 +2,10 @@
 
 import contextlib
 import os
-import re
-import subprocess
-import sys
 
-import pytest
-
-from conftest import ROOT
+import processes
 from engine.disk import scratch
-from engine.errors import UserError
 
-HOLD = """
-import sys, time
-from engine.disk import scratch
-with scratch.exclusive(sys.argv[1], "answers.tsv"):
-    print("holds", flush=True)
-    time.sleep(600)
-"""
 # Adds 1 to a file that is read and written again, with time for others to do so in between.
 ADD = """
 import sys, time
@@ -39,28 +26,10 @@ while added < 20:
 """
 
 
-def test_the_second_process_is_refused_until_the_first_dies(tmp_path):
-    path = str(tmp_path / "answers.tsv.lock")
-    holder = subprocess.Popen([sys.executable, "-c", HOLD, path], cwd=ROOT, stdout=subprocess.PIPE,
-                              universal_newlines=True)
-    assert holder.stdout.readline() == "holds\n"
-    with pytest.raises(UserError, match=f"^answers.tsv is being written by process {holder.pid} on .*"
-                                        ": wait for its end, or name another output$"):
-        with scratch.exclusive(path, "answers.tsv"):
-            pass
-    holder.kill()
-    holder.communicate()
-    assert os.path.exists(path)
-    with scratch.exclusive(path, "answers.tsv"):
-        assert re.match(f"process {os.getpid()} on ", (tmp_path / "answers.tsv.lock").read_text())
-    assert not os.path.exists(path)
-
-
 def test_no_two_processes_are_in_it_at_a_time_although_its_file_comes_and_goes(tmp_path):
     (tmp_path / "number").write_text("0")
-    processes = [subprocess.Popen([sys.executable, "-c", ADD, str(tmp_path / "number")], cwd=ROOT)
-                 for _ in range(3)]
-    assert [process.wait(timeout=60) for process in processes] == [0, 0, 0]
+    writers = [processes.start(["-c", ADD, str(tmp_path / "number")]) for _ in range(3)]
+    assert [writer.wait(timeout=60) for writer in writers] == [0, 0, 0]
     assert (tmp_path / "number").read_text() == "60"
     assert os.listdir(str(tmp_path)) == ["number"]
 

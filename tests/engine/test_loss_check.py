@@ -6,9 +6,7 @@ from encoder import classifier
 from engine.checkpoints import checkpoints
 from engine.errors import UserError
 from engine.model import Outputs
-from engine.training import checkpoint_hook, summaries
-from engine.workers.cluster import Cluster
-from engine.workers.coordination import Peers
+from engine.training import summaries
 from trainings import replica_of, settings, train
 
 import tensorflow.compat.v1 as tf
@@ -44,10 +42,3 @@ def test_before_the_first_checkpoint_it_says_that_there_is_none(tiny_model, sour
     with pytest.raises(UserError, match="no checkpoint was saved before it"):
         train(tiny_model, source, 1, settings(tmp_path, 4, num_train_steps=6),
               forward=losing(tiny_model, float("nan"), step=0))
-
-
-def test_another_worker_than_the_chief_does_not_say_what_is_kept(
-        tiny_model, source, tmp_path):
-    saver = checkpoint_hook.SaveHook(
-        str(tmp_path), 1, 1, None, peers=Peers(Cluster(("a:2222", "b:2222"), 1)))
-    assert saver.kept() == "worker 0 (a:2222) has the checkpoints"

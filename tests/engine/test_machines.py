@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import socket
 
@@ -86,20 +85,12 @@ def test_workers_meet_and_agree(tmp_path):
         assert names == ["worker 0", "worker 1", "worker 2"]
 
 
-def test_nothing_keeps_a_worker_that_has_done_its_work(tmp_path):
-    """Not what the interpreter does when it shuts down, when the others watch over it no more."""
-    ended = [worker.end(60) for worker in start(tmp_path, "end_with_work_left")]
-    assert [each.status for each in ended] == [0, 0, 0], ended
-
-
-@pytest.mark.parametrize("call, said", [
-    ("do_another_thing", "the workers do not do the same: worker 0 ("),
-    ("end_before_others", "the workers do not do the same: worker ")])
-def test_workers_that_do_not_do_the_same_say_so_and_none_waits(call, said, tmp_path):
-    for worker in start(tmp_path, call):
+def test_workers_that_do_not_do_the_same_say_so_and_none_waits(tmp_path):
+    for worker in start(tmp_path, "do_another_thing"):
         ended = worker.end()
         assert ended.status == command.USER_ERROR_STATUS, ended
-        assert said in ended.said and ended.said.count("error:") == 1
+        assert "the workers do not do the same: worker 0 (" in ended.said
+        assert ended.said.count("error:") == 1
 
 
 def test_others_end_with_the_status_of_a_worker_that_failed(tmp_path):
@@ -175,18 +166,9 @@ def test_all_begin_with_the_chiefs_checkpoint_and_only_the_chief_writes(tiny_cla
     (chief / "by_0").unlink()
     _, names, _ = json.loads((tmp_path / "0.json").read_text())
     for index in (1, 2):
-        found, own_names, own = json.loads((tmp_path / f"{index}.json").read_text())
+        hashes, own_names, own = json.loads((tmp_path / f"{index}.json").read_text())
         assert own_names == names[-1:] == ["model.ckpt-12"]
         for name in ("run.json", "model.ckpt-12.index", "model.ckpt-12.data-00000-of-00001"):
-            assert found[name] == files.hash_of_file(str(chief / name))
+            assert hashes[name] == files.hash_of_file(str(chief / name))
         assert not os.path.exists(own)
     assert not other.exists() and not (chief / "by_1").exists()
-
-
-def test_that_the_chief_removes_the_checkpoint_of_the_start_is_no_damage(tiny_classifier, tmp_path):
-    directory = tmp_path / "out"
-    shutil.copytree(str(tiny_classifier), str(directory))
-    for worker in start(tmp_path, "resume", str(directory)):
-        ended = worker.end()
-        assert ended.status == 0 and "WARNING" not in ended.said, ended
-    assert (directory / "model.ckpt-13.index").exists() and (directory / "run.json").exists()

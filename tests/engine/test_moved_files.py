@@ -6,9 +6,8 @@ import shutil
 import pytest
 
 from commands import arguments, ends_with_error, run_here, start_command
-from conftest import write_cola
+from conftest import on_tensorflow_1, on_tensorflow_2, write_cola
 from processes import step_of, wait_until
-from runs import training_command
 
 
 @pytest.fixture
@@ -28,6 +27,7 @@ def remove(folder):
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@on_tensorflow_1
 @pytest.mark.parametrize("move, changes", (
     (rename, dict()), (rename, dict(seeds="1,2")),
     (remove, dict(save_checkpoints_steps=100, eval_every_steps=5))))
@@ -46,6 +46,7 @@ def test_an_output_folder_that_goes_away_ends_the_training_with_one_line(
     assert not os.path.exists(out)
 
 
+@on_tensorflow_2
 def test_checkpoints_that_are_renamed_are_not_forgotten(flags, tmp_path, capsys):
     run_here(dict(flags, num_train_epochs=0.5))
     out = tmp_path / "out"
@@ -64,19 +65,3 @@ def test_checkpoints_that_are_renamed_are_not_forgotten(flags, tmp_path, capsys)
     (out / "checkpoint").unlink()
     run_here(flags)
     assert "Initialized" in capsys.readouterr().err and step_of(out) == 18
-
-
-@pytest.mark.parametrize("part", ("index", "data-00000-of-00001"))
-def test_a_checkpoint_that_is_removed_before_it_is_read_is_named(part, flags, capsys, monkeypatch):
-    run_here(flags)
-    found, trained_checkpoint = [], training_command.trained_checkpoint
-
-    def find_and_lose(job):
-        found.append(trained_checkpoint(job))
-        if len(found) == 2:  # after that at the start
-            os.remove(f"{found[0].path}.{part}")
-        return found[0]
-    monkeypatch.setattr(training_command, "trained_checkpoint", find_and_lose)
-    with ends_with_error(capsys, "model.ckpt-18 was removed or changed after it had been found",
-                         "run the same command again"):
-        run_here(dict(flags, do_train=None))

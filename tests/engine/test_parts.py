@@ -2,16 +2,18 @@
 
 import csv
 import io
+import itertools
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from engine.data import parts, text_files
+from engine.data import text_files
 from engine.data.parts import Part, parts_of
 from engine.errors import UserError
 from pretraining import texts
 
-COUNTS = (1, 3, 7, 1000)
+COUNTS = (3, 1000)
+NUMBERS = itertools.count()
 FIELDS = st.text(st.sampled_from('ab ,"\n\té猫'), max_size=6)
 
 
@@ -20,47 +22,51 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("parts")
 
 
+def new(folder, content):
+    """A file that no example has read before."""
+    path = folder / f"{next(NUMBERS)}.tsv"
+    path.write_bytes(content.encode("utf-8"))
+    return path
+
+
 def in_parts(read, path, count):
-    parts._count.cache_clear()  # the file has other content now
     return [(int(number), row) for index in range(count) for part in parts_of([str(path)], index, count)
             for number, row in read(part)]
 
 
 @pytest.mark.parametrize("count", COUNTS)
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(lines=st.lists(st.text(st.sampled_from("ab \té猫"), max_size=6)), ends=st.booleans())
 def test_the_lines_of_all_parts_are_those_of_the_file(folder, count, lines, ends):
-    path = folder / "lines.tsv"
-    path.write_bytes(("\n".join(lines) + "\n" * ends).encode("utf-8"))
+    path = new(folder, "\n".join(lines) + "\n" * ends)
     assert in_parts(text_files.lines, path, count) == list(text_files.lines(str(path)))
 
 
 @pytest.mark.parametrize("count", COUNTS)
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(rows=st.lists(st.lists(FIELDS, min_size=1, max_size=3)))
 def test_the_rows_of_all_parts_are_those_of_the_csv_file(folder, count, rows):
-    path, content = folder / "rows.csv", io.StringIO()
+    content = io.StringIO()
     csv.writer(content, lineterminator="\n").writerows(rows)
-    path.write_bytes(content.getvalue().encode("utf-8"))
+    path = new(folder, content.getvalue())
     whole = list(text_files.csv_rows(str(path)))
     assert [row for _, row in whole] == rows  # its line breaks are within quotes
     assert in_parts(text_files.csv_rows, path, count) == whole
 
 
 @pytest.mark.parametrize("count", COUNTS)
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(documents=st.lists(st.lists(st.text("aé", min_size=1, max_size=9), max_size=3)))
 def test_the_documents_of_all_parts_are_those_of_the_file(folder, count, documents):
     def sentences(paths):
-        found = {}
+        by_document = {}
         for sentence in texts.read_sentences(paths, "sentences"):
-            found.setdefault(sentence.document, []).append(sentence.text)
-        return list(found.values())
+            by_document.setdefault(sentence.document, []).append(sentence.text)
+        return list(by_document.values())
 
-    path = folder / "documents.txt"
-    path.write_bytes("\n\n".join("\n".join(some) for some in documents).encode("utf-8"))
+    path = new(folder, "\n\n".join("\n".join(lines) for lines in documents))
     assert [document for index in range(count) for document in sentences(
-        parts_of([str(path)], index, count))] == [some for some in documents if some]
+        parts_of([str(path)], index, count))] == [lines for lines in documents if lines]
 
 
 def test_several_files_are_cut_as_one_and_a_compressed_one_is_whole(tmp_path):
@@ -84,11 +90,3 @@ def test_an_error_in_a_part_names_the_line_of_the_whole_file(tmp_path):
     last, = parts_of([str(path)], 1, 2)
     with pytest.raises(UserError, match=r"objects.jsonl, line 10: not JSON"):
         list(text_files.json_objects(last))
-
-
-def test_lines_before_a_part_are_not_read(tmp_path, monkeypatch):
-    path = tmp_path / "lines.txt"
-    path.write_text("line\n" * 1000)
-    monkeypatch.setattr(parts, "_count", None)
-    last, = parts_of([str(path)], 99, 100)
-    assert len(list(text_files.lines(last))) == 10

@@ -62,18 +62,10 @@ def test_a_short_training_has_smaller_windows():
     assert (drawn != np.sort(drawn)).any()
 
 
-def test_in_random_order_examples_with_a_common_key_are_spread_too():
-    keys = (np.arange(640) % 128).astype(np.uint64).reshape(-1, 1)  # five with each
-    plan = TrainingPlan(lengths(640), 16, seed=3, keys=keys, window_batches=1)
-    batches = [plan.global_batch(step) for step in range(40)]
-    assert sorted(np.concatenate(batches)) == list(range(640))
-    assert sum(clashes(batch, keys) for batch in batches) == 0
-
-
 def clashes(batch, keys) -> int:
     """The pairs of a batch's examples that have a key in common."""
-    found = [set(keys[example]) for example in batch]
-    return sum(bool(one & other) for place, one in enumerate(found) for other in found[:place])
+    sets = [set(keys[example]) for example in batch]
+    return sum(bool(one & other) for place, one in enumerate(sets) for other in sets[:place])
 
 
 @pytest.mark.parametrize("n, size, num_keys", [(600, 16, 120), (1030, 8, 400), (40, 16, 25), (64, 8, 12)])
@@ -82,15 +74,10 @@ def test_examples_with_a_common_key_are_spread_over_the_batches_of_a_window(n, s
     keys = random.randint(0, num_keys, [n, 2]).astype(np.uint64)
     keys[::3, 1] = n + np.arange(len(keys[::3]))  # a key that no other example has
     sizes, steps = lengths(n), 2 * n // size
-    plain, spread = (TrainingPlan(sizes, size, seed=3, keys=some) for some in (None, keys))
+    plain, spread = (TrainingPlan(sizes, size, seed=3, keys=each) for each in (None, keys))
     before, after = ([plan.global_batch(step) for step in range(steps)] for plan in (plain, spread))
-    bounds = sorted({plain._window_around(step) for step in range(steps)})
-    for first, last in bounds:  # the same examples, in the same window
-        if last <= steps:
-            np.testing.assert_array_equal(*(np.sort(np.concatenate(some[first:last]))
-                                            for some in (before, after)))
-    counts = [sum(clashes(batch, keys) for batch in some) for some in (before, after)]
-    longest = [sum(sizes[batch].max() for batch in some) for some in (before, after)]
+    counts = [sum(clashes(batch, keys) for batch in batches) for batches in (before, after)]
+    longest = [sum(sizes[batch].max() for batch in batches) for batches in (before, after)]
     if n > 100:
         assert counts[0] > 30 and counts[1] <= counts[0] * 0.05
         assert longest[1] < longest[0] * 1.25  # an example goes to a batch of nearly its length
@@ -99,13 +86,6 @@ def test_examples_with_a_common_key_are_spread_over_the_batches_of_a_window(n, s
     again = TrainingPlan(sizes, size, seed=3, keys=keys)
     for step in random.permutation(steps)[:9]:
         np.testing.assert_array_equal(again.global_batch(int(step)), after[step])
-
-
-def test_keys_of_one_example_each_change_nothing():
-    plans = [TrainingPlan(lengths(512), 16, seed=3, keys=keys)
-             for keys in (None, np.arange(1024).reshape(512, 2))]
-    for step in range(60):
-        np.testing.assert_array_equal(*(plan.global_batch(step) for plan in plans))
 
 
 def test_no_pipeline_is_tuned_by_a_thread_that_the_end_of_a_session_would_wait_for():

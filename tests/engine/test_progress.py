@@ -8,7 +8,6 @@ import struct
 import sys
 import termios
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -114,28 +113,20 @@ def test_on_a_terminal_a_bar_moves_lines_stand_above_it_and_it_goes_in_the_end(m
     assert re.fullmatch(r"Scoring: 4 examples( in \d+\.\d s, [\d,.]+ examples/s)?", closing)
 
 
-def test_a_bar_and_lines_show_the_contents_of_units_that_are_not_done_yet(monkeypatch, capsys):
-    def count():
-        with progress.Counter("Varying", unit="texts", total=3, contents="words") as counter:
-            counter.advance(0, contents=4)
-            counter.advance(2)
-            time.sleep(0.15)  # a bar is drawn at most each tenth of a second
-            counter.advance(0, contents=5)
-            counter.advance(1)
-    with monkeypatch.context() as patch:
-        patch.setattr(progress, "LINE_SECONDS", -1)
-        count()
+def test_lines_show_the_contents_of_units_that_are_not_done_yet(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "LINE_SECONDS", -1)
+    with progress.Counter("Varying", unit="texts", total=3, contents="words") as counter:
+        counter.advance(0, contents=4)
+        counter.advance(2)
+        counter.advance(0, contents=5)
+        counter.advance(1)
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 4
     assert re.fullmatch(r"Varying: 0/3 texts, 0\.0 texts/s, [\d,.]+ words/s", lines[0])
     assert re.fullmatch(r"Varying: 2/3 texts, .* words/s, 00:00 left", lines[2])
-    terminal = Terminal(monkeypatch)
-    count()
-    drawn = terminal.close().split("\r")
-    assert any("| 2/3 [" in line and "words/s" in line for line in drawn), drawn
 
 
-@pytest.mark.parametrize("lines, columns", [(0, 0), (0, 80), (24, 0), (2, 80)])
+@pytest.mark.parametrize("lines, columns", [(0, 0), (2, 80)])
 def test_a_terminal_without_room_for_a_bar_has_plain_lines(lines, columns, monkeypatch):
     terminal = Terminal(monkeypatch, lines, columns)
     monkeypatch.setattr(progress, "LINE_SECONDS", -1)

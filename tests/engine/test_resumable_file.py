@@ -23,7 +23,7 @@ def content(path):
 
 
 def opened(*arguments, **options):
-    gc.collect()  # an earlier object may be part of a cycle, and still lock the file
+    gc.collect(1)  # an earlier object may be part of a cycle, and still lock the file
     return ResumableFile(*arguments, **options)
 
 
@@ -32,16 +32,6 @@ def write(path, chunks, facts=FACTS, header=""):
     for chunk in chunks:
         file.append(chunk, len(chunk.splitlines()))
     return file
-
-
-def test_it_begins_anew_where_its_beginning_is_gone(path):
-    write(path, ["a\n", "b\n"])
-    os.remove(f"{path}.part")
-    file = opened(path, FACTS)
-    assert file.num_rows == 0 and not file.is_whole
-    del file  # which locks it
-    write(path, ["A\n"]).finish()
-    assert content(path) == "A\n"
 
 
 def test_a_partial_file_with_other_facts_is_written_anew_and_a_complete_one_is_refused(path, capsys):
@@ -62,18 +52,12 @@ def test_what_is_no_regular_file_cannot_be_resumed(tmp_path):
     assert os.listdir(str(tmp_path)) == ["pipe"]
 
 
-def test_a_link_stays_one(tmp_path, path):
-    os.symlink(path, str(tmp_path / "link"))
-    write(str(tmp_path / "link"), ["a\n"]).finish()
-    assert os.path.islink(str(tmp_path / "link")) and content(path) == "a\n"
-
-
 def test_the_header_is_written_once_and_to_an_empty_file_too(path):
     write(path, ["a\n"], header="name\n")
     write(path, ["b\n"], header="name\n").finish()
     assert content(path) == "name\na\nb\n"
     write(f"{path}.2", [], header="name\n").finish()
-    assert content(f"{path}.2") == "name\n"
+    assert content(f"{path}.2") == "name\n" and opened(f"{path}.2", FACTS, header="name\n").is_whole
 
 
 def as_1_0_0_left_it(path):
@@ -100,19 +84,18 @@ def test_it_is_whole_with_the_recorded_content_whatever_its_time(path, capsys):
     assert opened(path, FACTS).is_whole and content(path) == "a\nb\n"
 
 
-def test_one_without_rows_is_whole(path):
-    write(path, [], header="name\n").finish()
-    assert opened(path, FACTS, header="name\n").is_whole and content(path) == "name\n"
-
-
-@pytest.mark.parametrize("left", ["a\n", "A\nb\n", ""])
+@pytest.mark.parametrize("left", ["a\n", "A\nb\n", "", None])
 def test_an_unfinished_file_that_is_not_as_recorded_is_written_anew_and_never_extended(
         path, left, capsys):
     write(path, ["a\n", "b\n"])
-    with open(f"{path}.part", "w") as file:
-        file.write(left)
+    os.remove(f"{path}.part")
+    if left is not None:
+        with open(f"{path}.part", "w") as file:
+            file.write(left)
     file = opened(path, FACTS)
-    assert file.num_rows == 0 and "train.tsv.part is not as it was recorded" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert file.num_rows == 0 and not file.is_whole
+    assert left is None or "train.tsv.part is not as it was recorded" in said
     file.append("c\n", 1)
     file.finish()
     assert content(path) == "c\n"
@@ -143,15 +126,6 @@ def test_records_of_1_0_0_have_the_length_alone(path):
     assert opened(path, FACTS).is_whole
     os.truncate(path, 3)
     assert not opened(path, FACTS).is_whole
-
-
-def test_a_second_one_is_refused_until_the_first_has_published_it(path):
-    file = write(path, ["a\n"])
-    with pytest.raises(UserError, match=f"train.tsv is being written by process {os.getpid()}"):
-        opened(path, FACTS)
-    file.finish()
-    assert opened(path, FACTS).is_whole
-    assert sorted(os.listdir(os.path.dirname(path))) == ["train.tsv", "train.tsv.json"]
 
 
 def test_a_damaged_record_says_what_to_do(path):

@@ -1,12 +1,10 @@
 """Temporary working folders are removed, also those of killed processes."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 
-from conftest import ROOT
+import processes
 from engine.disk import files, scratch
 
 HOLD = """
@@ -22,9 +20,7 @@ def test_a_folder_of_a_killed_process_is_removed_and_one_in_use_is_not(tmp_path)
     others = [tmp_path / name for name in (".bert-tmp-notes", "mine.tmp-2", "notes.tmp-20240101")]
     for other in others:
         other.mkdir()
-    holders = [subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], cwd=ROOT,
-                                stdout=subprocess.PIPE, universal_newlines=True)
-               for _ in range(2)]
+    holders = [processes.start(["-c", HOLD, str(tmp_path)]) for _ in range(2)]
     killed, used = [holder.stdout.readline().strip() for holder in holders]
     holders[0].kill()
     holders[0].wait()

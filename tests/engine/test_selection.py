@@ -13,9 +13,9 @@ from commands import arguments, ends_with_error, run_command, run_here
 from conftest import checkpoint_values, on_tensorflow_1, on_tensorflow_2, write_cola
 from engine.checkpoints import checkpoints
 from engine.data.plan import ends_epoch
+from engine.training import summaries
 from engine.training.evaluations import Evaluations
 from engine.training.settings import EvaluationSettings
-from trainings import Crash
 
 STEPS = 12
 
@@ -73,7 +73,6 @@ def test_each_evaluation_is_that_of_its_checkpoint_alone(flags, finished, tmp_pa
 
 
 def test_each_evaluation_is_a_line_and_a_point_in_the_curves(finished):
-    from engine.training import summaries
     lines = re.findall(r"^Evaluation at step (\d+): eval_accuracy \d\.\d{4}, matthews_correlation "
                        r".*, eval_loss \d\.\d{4} \(.*best.*\)$", finished[1], re.M)
     assert lines == ["4", "8", "12"]
@@ -138,28 +137,13 @@ def recorded(tmp_path, monkeypatch):
     ([0.3, 0.1, 0.2, 0.1], dict(patience=2), (1, 3)),
     ([0.3, 0.1, 0.4, 0.1, 0.2], dict(patience=2), (3, 5)),
 ])
-def test_the_best_and_the_patience_are_those_of_the_values(values, options, expected, recorded):
+def test_the_best_and_the_patience_are_those_of_the_values(
+        values, options, expected, recorded, capsys):
     assert recorded(values, **options) == expected
-
-
-def test_with_another_metric_the_best_is_one_whose_checkpoint_is_still_there(
-        finished, tmp_path):
-    """What was neither the best so far nor among the newest has been removed."""
-    for path in finished[0].glob("model.ckpt-12.*"):
-        shutil.copy(str(path), str(tmp_path))
-    (tmp_path / "evaluations.json").write_text(json.dumps({
-        "metric": "eval_accuracy", "best_checkpoint": "model.ckpt-4", "evaluations": [
-            {"step": step, "eval_loss": loss} for step, loss in ((4, 0.5), (8, 0.1), (12, 0.3))]}))
-    settings = EvaluationSettings(eval_every_steps=4, metric_for_best="eval_loss")
-    assert Evaluations(str(tmp_path), settings, None, bool).best_step == 12
-
-
-def test_that_no_evaluation_had_a_number_is_said(recorded, capsys):
-    recorded([float("nan"), float("nan")], patience=2)
-    said = capsys.readouterr().err
-    assert "(the best: none, as score was never a number)" in said
-    assert "2 evaluations had no score that is a number" in said
-    assert "None" not in said and "step 0" not in said
+    if expected[0] is None:
+        said = capsys.readouterr().err
+        assert "(the best: none, as score was never a number)" in said
+        assert "2 evaluations had no score that is a number" in said
 
 
 @on_tensorflow_2
@@ -191,20 +175,15 @@ def test_a_run_whose_newest_checkpoint_and_store_are_damaged_ends_the_same(
 # --- Early stopping, and going on ----------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def stopped_early(flags, tmp_path_factory):
-    """The directory of a run that stops at step 6, two evaluations after its best."""
-    directory = tmp_path_factory.mktemp("stopped_early")
-    run_here(steady(flags, directory, early_stopping_patience=2))
-    assert steps_in(directory)[-1] == 6
-    return directory
-
-
+@on_tensorflow_2
 def test_patience_ends_the_run_the_same_command_changes_nothing_and_a_larger_one_goes_on(
-        flags, stopped_early, tmp_path, capsys):
+        flags, tmp_path, capsys):
+    """It stops two evaluations after its best."""
     output_dir = tmp_path / "out"
-    shutil.copytree(str(stopped_early), str(output_dir))
+    run_here(steady(flags, output_dir, early_stopping_patience=2))
+    assert steps_in(output_dir)[-1] == 6
     before = (output_dir / "evaluations.json").read_text()
+    capsys.readouterr()
     run_here(steady(flags, output_dir, early_stopping_patience=2))
     said = capsys.readouterr().err
     assert ("Stopped early at step 6: 2 evaluations did not improve on the eval_accuracy of step 2"
@@ -212,34 +191,6 @@ def test_patience_ends_the_run_the_same_command_changes_nothing_and_a_larger_one
     assert (output_dir / "evaluations.json").read_text() == before
     run_here(steady(flags, output_dir, early_stopping_patience=4))
     assert steps_in(output_dir)[-1] == 10
-
-
-@on_tensorflow_1
-def test_a_run_that_dies_between_checkpoint_and_evaluation_decides_as_the_uninterrupted_one(
-        flags, stopped_early, tmp_path, monkeypatch):
-    original = Evaluations.run
-
-    def die(self, checkpoint, *arguments):
-        if checkpoint.global_step == 6:
-            raise Crash()
-        original(self, checkpoint, *arguments)
-    parts = steady(flags, tmp_path, early_stopping_patience=2)
-    with monkeypatch.context() as patch:
-        patch.setattr(Evaluations, "run", die)
-        with pytest.raises(Crash):
-            run_here(parts)
-    run_here(parts)
-    assert steps_in(tmp_path) == steps_in(stopped_early)
-    for name in ("evaluations.json", "eval_results.txt"):
-        assert (tmp_path / name).read_text() == (stopped_early / name).read_text()
-
-
-@on_tensorflow_2
-def test_a_run_resumed_without_evaluations_discards_its_best(flags, tmp_path, capsys):
-    run_here(steady(flags, tmp_path, num_train_epochs=1))
-    run_here(steady(flags, tmp_path, eval_every_steps=0))
-    assert "resumed without evaluations" in capsys.readouterr().err
-    assert final_results(tmp_path)["global_step"] == STEPS
 
 
 @pytest.mark.parametrize("changes, error", [

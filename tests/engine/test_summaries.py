@@ -11,7 +11,7 @@ from engine.checkpoints import checkpoints
 from engine.training import checkpoint_hook, summaries
 from engine.training.step_hook import Step
 from engine.training.throughput import Throughput
-from trainings import Crash, recorded, run_loop, settings, train
+from trainings import Crash, recorded, settings, train
 
 import tensorflow.compat.v1 as tf
 
@@ -118,14 +118,6 @@ def test_a_run_that_goes_on_continues_its_curves_with_each_step_once(
         assert [(event.step, event.value) for event in board.Scalars(name)] == history[name]
 
 
-def test_points_of_a_run_that_died_are_void_where_the_next_one_has_none(written, monkeypatch):
-    monkeypatch.setattr(summaries, "_FIRST_STEPS", 0)
-    monkeypatch.setattr(summaries, "_MAX_POINTS", 4)
-    written([step(number) for number in range(1, 21)], 20)
-    assert written([step(number, loss=11) for number in range(11, 25)], 48)["loss"] == [
-        (5, 1), (10, 1), (12, 11), (24, 11)]
-
-
 def test_values_that_are_not_finite_have_no_point(written):
     """As those of a step that mixed precision skips."""
     scale = dict(loss_scale=2.0 ** 15)
@@ -134,25 +126,6 @@ def test_values_that_are_not_finite_have_no_point(written):
     for name in ("loss", "gradient_norm"):
         assert history[name] == [(1, 1), (3, 1)]
     assert history["skipped_steps"] == [(1, 0), (2, 1), (3, 0)]
-
-
-def test_a_training_that_is_refused_leaves_no_file(source, tmp_path):
-    def forward(features, mode):
-        raise ValueError("not this one")
-
-    with pytest.raises(ValueError, match="not this one"):
-        run_loop(forward, source, REPLICAS, settings(tmp_path, 8), None)
-    assert not events(tmp_path)
-
-
-def test_metrics_of_evaluations_are_curves_of_their_own(tmp_path):
-    for step, accuracy in ((10, 0.5), (20, 0.75), (20, 0.875)):
-        summaries.write_evaluation(
-            str(tmp_path), {"eval_accuracy": accuracy, "pearson": float("nan")}, step)
-    assert summaries.read_history(str(tmp_path / "eval")) == {
-        "eval_accuracy": [(10, 0.5), (20, 0.875)]}
-    assert summaries.read_history(str(tmp_path)) == {}
-    assert summaries.read_history(str(tmp_path / "nowhere")) == {}
 
 
 def test_an_event_that_a_killed_run_left_half_written_costs_that_event_alone(tmp_path):

@@ -47,8 +47,8 @@ def test_the_operations_are_three_times_those_of_the_encoder_s_graph():
     (["NVIDIA A100 MIG 1g.5gb"], "float16", None),
     (["NVIDIA A100-SXM4-40GB", "Some card"], "float16", None), ([], "float16", None)])
 def test_the_peak_is_that_of_all_cards_and_unknown_if_one_is(names, precision, teraflops):
-    found = throughput.peak(devices_with(*names), precision)
-    assert found == (teraflops and pytest.approx(teraflops * 1e12))
+    peak = throughput.peak(devices_with(*names), precision)
+    assert peak == (teraflops and pytest.approx(teraflops * 1e12))
 
 
 def test_a_run_says_its_operations_in_its_lines_and_curves(tiny_model, tmp_path, monkeypatch, capsys):

@@ -13,21 +13,22 @@ Entry = tensor_bundle_pb2.BundleEntryProto
 
 def entry(shape: Sequence[int], dtype: int = 1, slices: Sequence[Sequence[int]] = (), **more: Any) -> Entry:
     """A variable without values; each slice is a start and a length for each dimension."""
-    made = Entry(dtype=dtype, **more)
+    variable = Entry(dtype=dtype, **more)
     for size in shape:
-        made.shape.dim.add(size=size)
+        variable.shape.dim.add(size=size)
     for pairs in slices:
-        extents = made.slices.add()
+        extents = variable.slices.add()
         for start, length in pairs:
             extents.extent.add(start=start, length=length)
-    return made
+    return variable
 
 
 def write(prefix: str, entries: Mapping[Any, Entry], values: bytes = b"", compression: int = 0,
           restarts: Sequence[int] = (0,)) -> None:
     """Writes PREFIX.index, and `values` as the file of values."""
-    rows = [(b"", _HEADER), *sorted((name if isinstance(name, bytes) else name.encode(),
-                                     made.SerializeToString()) for name, made in entries.items())]
+    rows = [(b"", _HEADER), *sorted(
+        (name if isinstance(name, bytes) else name.encode(), variable.SerializeToString())
+        for name, variable in entries.items())]
     content = bytearray()
     places = []
     for block in (rows, []):  # the second describes the file, and is empty
@@ -52,11 +53,11 @@ def _append(content, rows, compression, restarts) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    found = bytearray()
+    content = bytearray()
     while number > 127:
-        found.append(number & 127 | 128)
+        content.append(number & 127 | 128)
         number >>= 7
-    return bytes(found + bytes([number]))
+    return bytes(content + bytes([number]))
 
 
 def crc32c(content: bytes) -> int:

@@ -60,15 +60,15 @@ def numbers(folder: str) -> np.ndarray:
 
 def content(folder: str) -> Dict[str, str]:
     """The files below a folder, without those that have a temporary name."""
-    found = {}
+    texts = {}
     for parent, _, names in os.walk(folder):
         for name in names:
             path = os.path.join(parent, name)
             relative = os.path.relpath(path, folder)
             if not any(mark in relative for mark in (scratch.PREFIX, ".part")):
                 with open(path, "rb") as file:
-                    found[relative] = re.sub(_TIME, "0", file.read().decode("latin-1"))
-    return found
+                    texts[relative] = re.sub(_TIME, "0", file.read().decode("latin-1"))
+    return texts
 
 
 def prepare(folder: str) -> None:
@@ -102,14 +102,14 @@ def in_a_fork(folder: str, library, number: int, fault: int) -> str:
 
 def wrong_afterwards(folder: str, ended: str, whole: Dict[str, str]) -> str:
     """Whether anything is neither what it was before nor what it shall be; empty if not."""
-    found = content(folder)
+    texts = content(folder)
     for name, text in whole.items():
         allowed = (text, BEFORE.get(name))
-        if found.get(name) not in allowed and not (ended == "killed" and name.startswith("folder")
-                                                   and name not in found):
+        if texts.get(name) not in allowed and not (ended == "killed" and name.startswith("folder")
+                                                   and name not in texts):
             # The record of a file that grows says how far it is.
             if name != "rows.txt.json":
-                return f"{name} is {found.get(name)!r}"
+                return f"{name} is {texts.get(name)!r}"
     left = [name for name in os.listdir(folder) if name.startswith(scratch.PREFIX)]
     return f"left {left}" if ended == "one line" and len(left) > 1 else ""
 

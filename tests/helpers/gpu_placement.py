@@ -7,7 +7,7 @@ to the CPU in silence (soft placement), together with all that is colocated with
 import collections
 import functools
 import math
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Set, Tuple
+from typing import Collection, Iterable, Iterator, List, NamedTuple, Set, Tuple
 
 import tensorflow.compat.v1 as tf
 from tensorflow.python.framework import function_def_to_graph, kernels
@@ -39,17 +39,13 @@ def kept_on_cpu(operations: Iterable[tf.Operation]) -> List[Moved]:
     return moved
 
 
-def operations_without_kernels(graph: tf.Graph, operations: Iterable[tf.Operation]) -> Set[str]:
+def operations_without_kernels(graph: tf.Graph, operations: Collection[tf.Operation]) -> Set[str]:
     """In the bodies of the functions that the operations call on cards: those without a kernel."""
-    library = {function.signature.name: function
-               for function in graph.as_graph_def().library.function}
-    return {f"{node.op} in {name}"
-            for name in _functions_on_cards(library, operations)
-            for node in library[name].node_def
-            if "CPU" in node.device or not _gpu_kernel(node)}
+    return {f"{op.type} in {name}" for name, body in _bodies_on_cards(graph, operations) for op in body
+            if "CPU" in op.device or not _gpu_kernel_of(op)}
 
 
-def copies_through_host(graph: tf.Graph, operations: Iterable[tf.Operation],
+def copies_through_host(graph: tf.Graph, operations: Collection[tf.Operation],
                         at_least: int = 64) -> List[str]:
     """Tensors of so many bytes that go from a card to the host's memory or back.
 
@@ -57,23 +53,17 @@ def copies_through_host(graph: tf.Graph, operations: Iterable[tf.Operation],
     iterator gives is not counted: it comes from the host. A size that is known only when the
     graph runs is taken for a large one.
     """
-    operations = list(operations)
-    functions = graph.as_graph_def().library
-    library = {function.signature.name: function for function in functions.function}
-    copies = _copies(operations, at_least)
-    for name in _functions_on_cards(library, operations):
-        body = _body(library[name], functions)
-        copies += [f"{copy} in {name}" for copy in _copies(body, at_least)]
-    return copies
+    return _copies(operations, at_least) + [
+        f"{copy} in {name}" for name, body in _bodies_on_cards(graph, operations)
+        for copy in _copies(body, at_least)]
 
 
-def round_trips(graph: tf.Graph, operations: Iterable[tf.Operation]) -> List[str]:
+def round_trips(graph: tf.Graph, operations: Collection[tf.Operation]) -> List[str]:
     """Tensors that the host waits for in the middle of a step: cards get what becomes of them.
 
     Of the operations of a step, and of the bodies of the functions that they call on cards. A step may
     begin with copies to a card and end with copies from it.
     """
-    operations = list(operations)
     readers = collections.defaultdict(list)
     for op in operations:
         for source in {*(x.op for x in op.inputs), *op.control_inputs}:
@@ -91,25 +81,15 @@ def round_trips(graph: tf.Graph, operations: Iterable[tf.Operation]) -> List[str
                 waiting += readers[op]
         return False
 
-    found = [f"{x.name} -> {op.name}" for x, op in _read_by_host(operations) if reaches_card(op)]
-    functions = graph.as_graph_def().library
-    library = {function.signature.name: function for function in functions.function}
-    for name in _functions_on_cards(library, operations):
-        body = _body(library[name], functions)
-        found += [f"{x.name} -> {op.name} in {name}" for x, op in _read_by_host(body)]
-    return found
+    return [f"{x.name} -> {op.name}" for x, op in _read_by_host(operations) if reaches_card(op)] + [
+        f"{x.name} -> {op.name} in {name}" for name, body in _bodies_on_cards(graph, operations)
+        for x, op in _read_by_host(body)]
 
 
 def _read_by_host(operations: Iterable[tf.Operation]) -> Iterator[Tuple[tf.Tensor, tf.Operation]]:
     return ((x, op) for op in operations for position, x in enumerate(op.inputs) if _size(x)
             and _is_in_host_memory(op, "input", position)
             and not _is_in_host_memory(x.op, "output", x.value_index))
-
-
-def _body(function: Any, functions: Any) -> List[tf.Operation]:
-    with tf.Graph().as_default():
-        tf.import_graph_def(tf.GraphDef(library=functions))  # those that a body calls
-        return function_def_to_graph.function_def_to_graph(function).get_operations()
 
 
 def _copies(operations: Iterable[tf.Operation], at_least: int) -> List[str]:
@@ -153,9 +133,11 @@ def _colocated_groups(operations: List[tf.Operation]) -> Iterable[List[tf.Operat
     return groups.values()
 
 
-def _functions_on_cards(library: Dict[str, Any],
-                        operations: Iterable[tf.Operation]) -> Iterator[str]:
-    seen = set()
+def _bodies_on_cards(graph: tf.Graph, operations: Iterable[tf.Operation]
+                     ) -> Iterator[Tuple[str, List[tf.Operation]]]:
+    """The functions that the operations call on cards: name and body of each."""
+    functions, seen = graph.as_graph_def().library, set()
+    library = {function.signature.name: function for function in functions.function}
     waiting = [op.node_def for op in operations if "GPU" in op.device]
     while waiting:
         node = waiting.pop()
@@ -163,7 +145,10 @@ def _functions_on_cards(library: Dict[str, Any],
         if node.op in _CALLS and name not in seen and not _is_compiled(node):
             seen.add(name)
             waiting += library[name].node_def
-            yield name
+            with tf.Graph().as_default():
+                tf.import_graph_def(tf.GraphDef(library=functions))  # those that a body calls
+                body = function_def_to_graph.function_def_to_graph(library[name])
+            yield name, body.get_operations()
 
 
 def _is_compiled(node) -> bool:
@@ -172,21 +157,18 @@ def _is_compiled(node) -> bool:
 
 @functools.lru_cache(maxsize=1 << 14)
 def _gpu_kernel_of(op: tf.Operation):
-    return _gpu_kernel(op.node_def)
-
-
-def _gpu_kernel(node):
-    """The KernelDef of a node's kernel for GPUs; of a call, anything that is true; or None."""
-    if node.op in _CALLS:
-        return node
-    return next((kernel for kernel in _gpu_kernels_of(node.op) if _fits(kernel, node)), None)
+    """The KernelDef of an operation's kernel for GPUs; of a call, anything that is true; or None."""
+    if op.type in _CALLS:
+        return op
+    node = op.node_def
+    return next((kernel for kernel in _gpu_kernels_of(op.type) if _fits(kernel, node)), None)
 
 
 @functools.lru_cache(maxsize=None)
 def _gpu_kernels_of(operation: str):
-    found = kernels.get_registered_kernels_for_op(operation).kernel
+    registered = kernels.get_registered_kernels_for_op(operation).kernel
     return [kernel for device in ("GPU", "DEFAULT")  # the second where there is none of the first
-            for kernel in found if kernel.device_type == device]
+            for kernel in registered if kernel.device_type == device]
 
 
 def _fits(kernel, node) -> bool:

@@ -4,6 +4,7 @@ Each has its own addresses, ports and link. A link can be cut, mended and made s
 root and the programs `ip` and `tc`.
 """
 
+import contextlib
 import os
 import shutil
 import signal
@@ -38,7 +39,6 @@ class Network:
                            f"port{number}") for number in range(count)]
 
     def __enter__(self) -> "Network":
-        remove_forgotten()
         try:
             self._make()
         except BaseException:
@@ -47,9 +47,13 @@ class Network:
         return self
 
     def __exit__(self, *exception) -> None:
+        there = [line.split()[0] for line in _ip("netns", "list").splitlines() if line]
         for namespace in (*(host.namespace for host in self.hosts), self._switch):
-            if namespace in _namespaces():
-                _remove(namespace)
+            if namespace in there:
+                for pid in _ip("netns", "pids", namespace).split():
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(int(pid), signal.SIGKILL)
+                _ip("netns", "delete", namespace)
 
     def install_ssh(self, folder) -> str:
         """Writes a program of that name, which reaches the hosts; returns the folder for PATH."""
@@ -109,32 +113,6 @@ def why_not() -> str:
     except subprocess.CalledProcessError as error:
         return f"no network namespaces here: {error.stderr.strip()}"
     return ""
-
-
-def remove_forgotten() -> None:
-    """Removes the hosts of test processes that were killed."""
-    for namespace in _namespaces():
-        prefix, _, rest = namespace.rpartition(f"{_PREFIX}-")
-        pid = rest.split("-")[0]
-        if not prefix and pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
-            _remove(namespace)
-
-
-def _namespaces() -> List[str]:
-    return [line.split()[0] for line in _ip("netns", "list").splitlines() if line]
-
-
-def _kill(namespace: str) -> None:
-    for pid in _ip("netns", "pids", namespace).split():
-        try:
-            os.kill(int(pid), signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-
-
-def _remove(namespace: str) -> None:
-    _kill(namespace)
-    _ip("netns", "delete", namespace)
 
 
 def _ip(*arguments: str) -> str:

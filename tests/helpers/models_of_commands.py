@@ -26,7 +26,7 @@ STARTS = {
 }
 
 
-class Made:
+class Models:
     """The models.
 
     Attributes:
@@ -61,22 +61,22 @@ class Made:
         self.at[f"{writer} --do_export"] = os.path.join(self.at[writer], "export")
 
 
-def make_all(tiny_model, tiny_classifier, folder) -> Made:
+def make_all(tiny_model, tiny_classifier, folder) -> Models:
     """Makes the models, from one another."""
-    made = Made(folder, tiny_model)
-    made.at["run_classifier"] = shutil.copytree(str(tiny_classifier), str(folder / "tuned"))
-    made.at["Google's run_classifier"] = foreign_copy(tiny_classifier, folder / "google")
-    made.export("run_classifier", run_classifier)
+    models = Models(folder, tiny_model)
+    models.at["run_classifier"] = shutil.copytree(str(tiny_classifier), str(folder / "tuned"))
+    models.at["Google's run_classifier"] = foreign_copy(tiny_classifier, folder / "google")
+    models.export("run_classifier", run_classifier)
     for run in STARTS:
-        made.train(run)
-    made.run("encoder.convert --from_tensorflow", convert,
-             from_tensorflow=made.at["run_classifier --do_export"])
-    made.run("encoder.convert --from_huggingface", convert,
-             from_huggingface=made.at["encoder.convert --from_tensorflow"])
-    made.run("encoder.convert --from_checkpoint", convert,
-             from_checkpoint=made.at["Google's run_classifier"], labels="0,1",
-             max_seq_length=LENGTH)
-    return made
+        models.train(run)
+    models.run("encoder.convert --from_tensorflow", convert,
+               from_tensorflow=models.at["run_classifier --do_export"])
+    models.run("encoder.convert --from_huggingface", convert,
+               from_huggingface=models.at["encoder.convert --from_tensorflow"])
+    models.run("encoder.convert --from_checkpoint", convert,
+               from_checkpoint=models.at["Google's run_classifier"], labels="0,1",
+               max_seq_length=LENGTH)
+    return models
 
 
 def foreign_copy(trained, folder):

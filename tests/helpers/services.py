@@ -122,7 +122,7 @@ def wait_until(condition):
 
 def toy_models(folder, tiny_model):
     """Name → folder of a model of each kind."""
-    found = {name: shutil.copytree(os.path.join(RELEASE, name), str(folder / name)) for name in (
+    folders = {name: shutil.copytree(os.path.join(RELEASE, name), str(folder / name)) for name in (
         "classifier", "tagger", "reader", "scorer")}
     labels = dict(label_separator="", takes_pairs=False)
     described = {
@@ -132,9 +132,9 @@ def toy_models(folder, tiny_model):
         "pairs": dict(labels, kind="classes", labels=["no", "yes"], takes_pairs=True),
         "vectors": dict(kind="similarity", pooling="mean", query_prefix="", matryoshka=[])}
     for name, description in described.items():
-        found[name] = str(folder / name)
-        write_model(found[name], tiny_model, description)
-    return found
+        folders[name] = str(folder / name)
+        write_model(folders[name], tiny_model, description)
+    return folders
 
 
 def write_model(folder, tiny_model, description, bias=0.0):

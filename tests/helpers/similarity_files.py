@@ -1,8 +1,20 @@
 """Files of texts that belong together, for trainings of vectors."""
 
+import json
+import os
+import shutil
 from typing import Sequence
 
-from conftest import sentences
+from conftest import TinyModel, sentences
+
+
+def write_model(folder, model: TinyModel, **entries):
+    """A model for similarity that nobody trained, with these entries of task.json; its folder."""
+    shutil.copytree(os.path.dirname(model.vocab_file), str(folder))
+    (folder / "task.json").write_text(json.dumps({
+        "kind": "similarity", "pooling": "mean", "query_prefix": "", "matryoshka": [],
+        "do_lower_case": True, "max_seq_length": 24, **entries}))
+    return folder
 
 
 def pairs(count: int, seed: int = 0):

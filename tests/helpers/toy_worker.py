@@ -3,11 +3,9 @@
   python -m tests.helpers.toy_worker --call=FUNCTION --arguments=JSON
 """
 
-import atexit
 import json
 import os
 import sys
-import time
 
 from absl import flags
 
@@ -24,21 +22,11 @@ def agree(us, directory):
     files.write_json(os.path.join(directory, f"{us.cluster.index}.json"), names)
 
 
-def end_with_work_left(us):
-    atexit.register(time.sleep, 3600)
-    us.wait("all")
-
-
 def do_another_thing(us):
     """Workers 0 and 2 wait for all; worker 1 waits for the chief, which says nothing to it."""
     if us.cluster.index == 1:
         us.from_chief("number", lambda: 5)
     us.wait("all")
-
-
-def end_before_others(us):
-    if us.cluster.index == 0:
-        us.wait("all")
 
 
 def fail(us, index, said):
@@ -80,26 +68,11 @@ def begin(us, report, directories):
     from engine.workers import worker_dirs
     index = us.cluster.index
     own = worker_dirs.output_directory(directories[index], us, is_training=True)
-    found = {name: files.hash_of_file(os.path.join(own, name)) for name in os.listdir(own)
+    hashes = {name: files.hash_of_file(os.path.join(own, name)) for name in os.listdir(own)
              if os.path.isfile(os.path.join(own, name))}
     files.write_json(os.path.join(report, f"{index}.json"), [
-        found, checkpoint_files.list_checkpoints(own), own])
+        hashes, checkpoint_files.list_checkpoints(own), own])
     files.write_text(os.path.join(own, f"by_{index}"), "")
-
-
-def resume(us, directory):
-    """Keeps the record of a training that goes on, and whose first checkpoint is soon removed."""
-    from engine.checkpoints import checkpoint_files
-    from engine.training import run_record
-    from engine.workers import worker_dirs
-    own = worker_dirs.output_directory(directory, us, is_training=True)
-    with run_record.recording(own, run_record.Record({}, {}), us.is_chief):
-        us.wait("resumed")
-        if us.is_chief:
-            names = checkpoint_files.list_checkpoints(own)
-            for path in checkpoint_files.files_of(os.path.join(own, names[-1])):
-                os.rename(path, path.replace("ckpt-12.", "ckpt-13."))
-        us.wait("removed")
 
 
 def train_on_a_pool(us, directory):

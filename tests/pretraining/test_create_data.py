@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies
 
+from commands import ends_with_error
 from conftest import SHARED_DATA, WORDS, on_tensorflow_1
 from engine.disk import files
 from pretraining import example_protos, texts
@@ -277,3 +278,61 @@ def test_what_it_says_of_masks_and_labels_is_what_there_is(flags, rest, tiny_mod
     create(tmp_path, tiny_model.vocab_file, "a cat likes\nthe old dog\n\nthe small house\na tree\n", **flags)
     said, = re.findall(r"of them masked(.*)", capsys.readouterr().err)
     assert said.startswith(rest) and bool(said) == bool(rest)
+
+
+# --- Bad input, and output that is there --------------------------------------------------
+
+
+TEXT = b"the cat sees a dog .\na bird likes the tree !\n\nthe old river\nthe small house\n"
+
+
+@pytest.mark.parametrize("text, flags, mentions", [
+    (b"", {}, ["--input_file", "no text"]),
+    (b"the old river\na small house\n", {}, ["one document", "--objective=mlm"]),
+    (b"the cat\n\na d\xffog\n", {}, ["text.txt, line 3", "UTF-8"]),
+    ("мышь и дом\n\nещё один текст\n".encode("utf-8"), {}, ["--vocab_file", "100%", "[UNK]"]),
+    (b"1\tthe cat\n", dict(input_format="pairs", objective="span"), ["line 1", "tabs"]),
+    (b"1\tx\tthe\ta dog\n", dict(input_format="pairs", objective="span"), ["no pair"]),
+    (TEXT, dict(input_format="pairs"), ["--input_format=pairs", "--objective=span"]),
+    (TEXT, dict(one_sentence_per_example=True), ["--one_sentence_per_example"]),
+    (TEXT, dict(masked_lm_prob=1.5), ["masked_lm_prob"]),
+    (TEXT, dict(output_file=""), ["--output_file"]),
+    (TEXT, dict(input_file="{}/cut.txt.gz"), ["cut.txt.gz"]),
+    (TEXT, dict(vocab_file="{}/unmasked.txt"), ["unmasked.txt", "[MASK]"]),
+])
+def test_one_line_says_what_is_wrong(tiny_model, tmp_path, capsys, text, flags, mentions):
+    (tmp_path / "cut.txt.gz").write_bytes(gzip.compress(TEXT * 100)[:100])
+    (tmp_path / "unmasked.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\n")
+    flags = {name: value.format(tmp_path) if isinstance(value, str) else value
+             for name, value in flags.items()}
+    before = set(os.listdir(str(tmp_path))) | {"text.txt"}
+    with ends_with_error(capsys, *mentions):
+        create_data_here(tmp_path, text=text, **{
+            "max_seq_length": 16, "vocab_file": tiny_model.vocab_file, **flags})
+    assert set(os.listdir(str(tmp_path))) <= before, "something is half-written"
+
+
+def test_output_of_other_settings_is_not_overwritten(tiny_model, tmp_path, capsys):
+    create_data_here(tmp_path, tiny_model.vocab_file, TEXT)
+    content = (tmp_path / "out.tfrecord").read_bytes()
+    with ends_with_error(capsys, "made with another masked_lm_prob: was 0.15, now 0.2"):
+        create_data_here(tmp_path, tiny_model.vocab_file, masked_lm_prob=0.2)
+    with ends_with_error(capsys, "made with another inputs: ", "text.txt has another content"):
+        create_data_here(tmp_path, tiny_model.vocab_file, TEXT + b"more\n")
+    os.remove(str(tmp_path / "out.tfrecord.json"))
+    with ends_with_error(capsys, "out.tfrecord"):
+        create_data_here(tmp_path, tiny_model.vocab_file)
+    assert (tmp_path / "out.tfrecord").read_bytes() == content
+
+
+def test_output_that_is_there_is_made_again_only_if_it_has_changed(tiny_model, tmp_path, capsys):
+    create_data_here(tmp_path, tiny_model.vocab_file, TEXT)
+    path = tmp_path / "out.tfrecord"
+    content, time = path.read_bytes(), os.stat(str(path)).st_mtime_ns
+    os.utime(str(tmp_path / "text.txt"), (1, 1))  # the same content
+    create_data_here(tmp_path, tiny_model.vocab_file)
+    assert os.stat(str(path)).st_mtime_ns == time and "same settings" in capsys.readouterr().err
+    path.write_bytes(content[:-100] + bytes(100))
+    create_data_here(tmp_path, tiny_model.vocab_file)
+    assert path.read_bytes() == content
+    assert "out.tfrecord is not as it was written: it is made again" in capsys.readouterr().err

@@ -60,21 +60,21 @@ def googles_answers(google, path, tiny_model, count, checkpoint):
         return {"loss": loss, **session.run({name: value for name, (value, _) in metrics.items()})}
 
 
-@pytest.mark.parametrize("num_replicas", [1, 3])
+def records_of(path, tmp_path):
+    return load_records(path, "--input_file", Sizes(LENGTH, PREDICTIONS, len(WORDS) + 5),
+                        str(tmp_path), vocab_file=None, dynamic_padding=True)
+
+
 def test_losses_and_accuracies_of_a_batch_are_googles(google, googles_records, tiny_model,
-                                                      tmp_path, num_replicas):
-    checkpoint = str(tmp_path / "model.ckpt")
-    records = load_records(
-        googles_records, "--input_file", Sizes(LENGTH, PREDICTIONS, len(WORDS) + 5),
-        str(tmp_path), vocab_file=None, dynamic_padding=True)
+                                                      tmp_path):
+    checkpoint, records = str(tmp_path / "model.ckpt"), records_of(googles_records, tmp_path)
     count = len(records)
     assert count > 20
     expected = googles_answers(google, googles_records, tiny_model, count, checkpoint)
     forward = model.forward_of(tiny_model.config(), next_sentences=True)
-    source = records.source()
-    with Predictor(forward, cpu_devices(num_replicas)) as predictor:
+    with Predictor(forward, cpu_devices(3)) as predictor:
         predictor.restore(checkpoints.open_checkpoint(checkpoint))
-        actual = capability.metrics_of(predictor.predict(source, 4))
+        actual = capability.metrics_of(predictor.predict(records.source(), 4))
     for name, value in expected.items():
         np.testing.assert_allclose(actual[name], value, rtol=1e-5, atol=1e-5, err_msg=name)
     np.testing.assert_allclose(actual["perplexity"], np.exp(expected["masked_lm_loss"]), rtol=1e-4)
@@ -84,10 +84,8 @@ def test_the_training_loss_of_a_batch_is_googles(google, googles_records, tiny_m
     """Its sum over the batch's weight plus 1e-5, and the model's variables are its own."""
     checkpoint = str(tmp_path / "model.ckpt")
     expected = googles_answers(google, googles_records, tiny_model, 16, checkpoint)
-    records = load_records(googles_records, "--input_file",
-                           Sizes(LENGTH, PREDICTIONS, len(WORDS) + 5), str(tmp_path),
-                           vocab_file=None, dynamic_padding=True)
-    features = records.source().fetch_for_step(np.arange(16), LENGTH)
+    features = records_of(googles_records, tmp_path).source().fetch_for_step(
+        np.arange(16), LENGTH)
     with tf.Session() as session:
         outputs = model.forward_of(tiny_model.config(), next_sentences=True)(
             {name: tf.constant(values) for name, values in features.items()}, Mode(is_training=True))

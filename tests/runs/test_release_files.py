@@ -101,9 +101,3 @@ def test_a_recorded_value_that_its_flag_cannot_have_is_one_line(value, release, 
     (folder / "run.json").write_text(json.dumps(record))
     with ends_with_error(capsys, f"run.json: {value!r} is no value of --learning_rate"):
         train(kinds(release)["tagger"], release, str(folder), train_batch_size=8)
-
-
-def test_the_files_are_small():
-    for release in RELEASES:
-        assert sum(os.path.getsize(os.path.join(folder, name))
-                   for folder, _, names in os.walk(release) for name in names) < 200_000

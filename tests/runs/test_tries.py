@@ -47,35 +47,35 @@ def best_of(out):
 
 
 def test_the_results_are_those_of_all_tries(searched):
-    found, tries = results_of(searched), [results_of(searched / "tries" / name) for name in NAMES]
-    assert [row["try"] for row in found["tries"]] == NAMES
+    results, tries = results_of(searched), [results_of(searched / "tries" / name) for name in NAMES]
+    assert [row["try"] for row in results["tries"]] == NAMES
     for metric, best, worst in (("eval_loss", min, max), ("eval_accuracy", max, min)):
         values = [each[metric] for each in tries]
-        assert [row[metric] for row in found["tries"]] == pytest.approx(values)
+        assert [row[metric] for row in results["tries"]] == pytest.approx(values)
         for name, function in (("mean", statistics.mean), ("deviation", statistics.stdev),
                                ("best", best), ("worst", worst)):
-            assert found[f"{metric}_{name}"] == pytest.approx(function(values))
-    assert found["eval_loss"] == found["eval_loss_best"]
+            assert results[f"{metric}_{name}"] == pytest.approx(function(values))
+    assert results["eval_loss"] == results["eval_loss_best"]
     rows = Page((searched / "report.html").read_text(encoding="utf-8")).rows
     assert [row[0] for row in rows if row[:1] and row[0] in NAMES] == NAMES
 
 
-def test_only_the_weights_of_the_best_are_kept(searched):
+def test_only_the_best_is_kept_and_ends_as_a_command_of_its_own(
+        flags, searched, tmp_path, capsys):
     best = best_of(searched)
     for name in NAMES:
         assert bool(checkpoints.latest(str(searched / "tries" / name))) == (name == best)
     kept = checkpoint_values(str(searched / "tries" / best))
     np.testing.assert_equal(checkpoint_values(str(searched)), kept)
-
-
-def test_the_best_ends_as_a_command_of_its_own(flags, searched, tmp_path):
-    rate, seed = best_of(searched)[len("lr-"):].split("_seed-")
+    rate, seed = best[len("lr-"):].split("_seed-")
     run_here(dict(flags, seeds=None, learning_rates=None, seed=seed, learning_rate=rate,
                   output_dir=tmp_path))
-    expected, found = results_of(tmp_path), results_of(searched)
-    assert {name: found[name] for name in expected} == expected
+    expected, of_search = results_of(tmp_path), results_of(searched)
+    assert {name: of_search[name] for name in expected} == expected
     for name in ("test_results.tsv", "predict.txt"):
         assert (tmp_path / name).read_bytes() == (searched / name).read_bytes()
+    with ends_with_error(capsys, "a model of a single training", "--output_dir"):
+        run_here(dict(flags, output_dir=tmp_path))
 
 
 @on_tensorflow_2
@@ -98,8 +98,8 @@ def test_a_smaller_search_trains_its_best_again_if_its_weights_are_gone(
     shutil.copytree(str(searched), str(out))
     other = next(name for name in NAMES if name != best)
     (out / "ensemble.json").write_text(json.dumps({"members": NAMES}))  # as of version 1.0.0
-    found, expected = (TextPredictor(str(each), num_cpu_replicas=1)(["the cat"]) for each in (out, searched))
-    assert found == expected
+    answers, expected = (TextPredictor(str(each), num_cpu_replicas=1)(["the cat"]) for each in (out, searched))
+    assert answers == expected
     assert "ensemble.json names several tries, and the best alone predicts" in capsys.readouterr().err
     rate, seed = other[len("lr-"):].split("_seed-")
     capsys.readouterr()
@@ -141,18 +141,10 @@ def test_flags_that_make_no_search_are_refused(changes, parts, flags, tmp_path, 
 
 
 @on_tensorflow_2
-def test_a_model_of_a_single_training_is_not_replaced(flags, tmp_path, capsys):
-    single = dict(flags, output_dir=tmp_path, seeds=None, learning_rates=None)
-    run_here(single)
-    with ends_with_error(capsys, "a model of a single training", "--output_dir"):
-        run_here(dict(flags, output_dir=tmp_path))
-
-
-@on_tensorflow_2
 @pytest.mark.parametrize("run, metric", (
     ("tagging.run --crf", "eval_f1"), ("run_squad", "f1"), ("similarity.run", "mrr_at_10")))
 def test_other_commands_search_too(run, metric, tiny_model, tmp_path):
     toy_runs.train(run, tmp_path, tiny_model, do_eval=True, num_seeds=2, num_train_epochs=0.5)
-    found = results_of(tmp_path / run)
-    assert [row["try"] for row in found["tries"]] == ["lr-0.001_seed-42", "lr-0.001_seed-43"]
-    assert found[metric] == found[f"{metric}_best"] >= found[f"{metric}_mean"]
+    results = results_of(tmp_path / run)
+    assert [row["try"] for row in results["tries"]] == ["lr-0.001_seed-42", "lr-0.001_seed-43"]
+    assert results[metric] == results[f"{metric}_best"] >= results[f"{metric}_mean"]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from engine.data.batches import Source
-from serving.batcher import Batcher, Closing, Deadline, Late, Overloaded
+from serving.batcher import Batcher, Closing, Deadline, Gone, Late, Overloaded
 
 SOON = 30.0  # seconds in which a test ends anyway
 BAD = -1  # a token that no session takes
@@ -137,10 +137,10 @@ def test_a_request_that_nobody_waits_for_any_more_is_not_computed():
     with futures.ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(deadline.wait, submit(batcher, [4]))
         deadline.end()
-        with pytest.raises(Late):
+        with pytest.raises(Gone):
             waiting.result(SOON)
     assert batcher.queued_tokens == 0
-    with pytest.raises(Late):
+    with pytest.raises(Gone):
         deadline.wait(submit(batcher, [5]))
     sessions.go.set()
     assert sums(first) == [1]

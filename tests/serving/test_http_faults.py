@@ -1,11 +1,13 @@
 """What clients do wrong, and too much of: an error for each, and the service goes on."""
 
 import concurrent.futures
+import gzip
 import json
 import random
 import signal
 import socket
 import struct
+import threading
 import time
 
 import pytest
@@ -131,10 +133,13 @@ def test_routes_methods_and_types_of_content_that_are_not_served(service):
     assert service.post("/info", {}).status == 405
     for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
         assert service.post("/predict", {"inputs": "a"}, content_type=kind).status == 415
+    assert service.post("/predict", {"inputs": "a"}, content_encoding="identity").status == 200
+    answer = service.post("/predict", gzip.compress(b'{"inputs": "a"}'), content_encoding="gzip")
+    assert answer.status == 415 and "Content-Encoding" in answer.body["error"]
 
 
 def test_a_body_that_is_too_large_is_refused_and_its_sender_hears_why(service):
-    for size in (20001, 100000):
+    for size in (20001, 1200000):  # 60 times as much as may be sent
         answer = service.post("/predict", b" " * size)
         assert (answer.status, answer.body["error_type"]) == (413, "validation")
     answer = service.raw(b"POST /predict HTTP/1.1\r\nContent-Type: application/json\r\n"
@@ -312,8 +317,39 @@ def test_what_a_client_has_asked_is_not_computed_once_it_has_gone():
             wait_until(lambda: empty not in service.get("/metrics").body)
         wait_until(lambda: "serving_requests_in_flight 0.0" in service.get("/metrics").body)
         metrics = service.get("/metrics").body
-        assert empty in metrics and 'route="/predict",status="504"} 1.0' in metrics
+        assert empty in metrics and 'route="/predict",status="499"} 1.0' in metrics
+        assert 'status="504"' not in metrics
         assert_answers(service)
+    finally:
+        service.kill()
+
+
+def test_clients_that_keep_their_connections_lose_no_answer_to_a_signal():
+    service = Service({"classifier": f"{RELEASE}/classifier"})
+    begun = threading.Semaphore(0)
+
+    def ask_until_told_to_close(_):
+        """The statuses, over a connection that is kept as long as the service keeps it."""
+        connection, statuses = service.connect(), []
+        while True:
+            connection.request("POST", "/predict", b'{"inputs": "the cat"}', {
+                "content-type": "application/json"})
+            answer = connection.getresponse()
+            answer.read()
+            statuses.append(answer.status)
+            begun.release()
+            if answer.headers["connection"] == "close":
+                return statuses
+
+    try:
+        with concurrent.futures.ThreadPoolExecutor(32) as pool:
+            clients = [pool.submit(ask_until_told_to_close, number) for number in range(32)]
+            for _ in range(200):
+                assert begun.acquire(timeout=SECONDS)
+            service.process.send_signal(signal.SIGTERM)
+            for client in clients:
+                assert set(client.result(SECONDS)) <= {200, 503}
+        assert service.process.wait(SECONDS) == 0
     finally:
         service.kill()
 

@@ -12,7 +12,7 @@ from commands import run_here
 from conftest import sentences
 from runs import predict
 from serving import routes
-from services import Service, toy_models
+from services import Service, toy_models, write_model
 
 
 @pytest.fixture(scope="module")
@@ -98,8 +98,7 @@ def test_vectors_are_those_of_predict_under_both_interfaces(service):
     vectors = np.array([entry["vector"] for entry in entries])
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
     np.testing.assert_allclose(
-        service.post(f"{named}/embed", {"inputs": texts, "normalize": False}).body, vectors,
-        atol=1e-5)
+        service.post(f"{named}/embed", {"inputs": texts, "normalize": True}).body, vectors, atol=1e-5)
     np.testing.assert_allclose(
         service.post(f"{named}/embed", {"inputs": texts[0]}).body, vectors[:1], atol=1e-5)
     asked = {"input": texts, "model": "vectors", "encoding_format": "float"}
@@ -114,6 +113,80 @@ def test_vectors_are_those_of_predict_under_both_interfaces(service):
                                 for each in coded], vectors, atol=1e-5)
 
 
+def test_dimensions_cut_vectors_to_the_length_1_again(service):
+    texts, named = sentences(3), "/models/vectors"
+    whole = np.array(service.post(f"{named}/embed", {"inputs": texts}).body)
+    for size in (1, 5, whole.shape[1]):
+        expected = whole[:, :size] / np.linalg.norm(whole[:, :size], axis=1, keepdims=True)
+        vectors = service.post(f"{named}/embed", {"inputs": texts, "dimensions": size}).body
+        np.testing.assert_allclose(vectors, expected, atol=1e-5)
+        answer = service.post(f"{named}/embeddings", {"input": texts, "dimensions": size}).body
+        np.testing.assert_allclose([each["embedding"] for each in answer["data"]], expected, atol=1e-5)
+    for size in (0, -1, whole.shape[1] + 1, 1.5, "4"):
+        answer = service.post(f"{named}/embed", {"inputs": texts, "dimensions": size})
+        assert answer.status == 422 and "`dimensions`" in answer.body["error"] and str(size) in answer.body["error"]
+
+
+def test_a_model_s_prompt_of_queries_is_put_before_texts(tiny_model, tmp_path):
+    write_model(str(tmp_path / "m"), tiny_model, dict(
+        kind="similarity", pooling="mean", query_prefix="the ", matryoshka=[]))
+    service = Service({"m": tmp_path / "m"})
+    try:
+        assert_close(service.post("/embed", {"inputs": "cat", "prompt_name": "query"}).body,
+                     service.post("/embed", {"inputs": "the cat"}).body)
+        refused = service.post("/embed", {"inputs": "cat", "prompt_name": "passage"})
+        assert (refused.status, refused.body["error"]) == (
+            422, "`prompt_name`: the model has query alone, not 'passage'")
+        assert service.post("/v1/embeddings", {"model": "any", "input": "cat"}).status == 200  # one model
+    finally:
+        service.kill()
+
+
+def test_fields_of_other_services_are_refused_by_name_and_value(service):
+    for route, field, values in [
+            ("embed", "truncation_direction", ["Left", "left"]), ("embed", "normalize", [False]),
+            ("embed", "prompt_name", ["query"]), ("embed", "encoding_format", ["base64"]),
+            ("predict", "raw_scores", [True]), ("predict", "prompt_name", ["query"]),
+            ("similarity", "dimensions", [4])]:
+        inputs = {"source_sentence": "a", "sentences": ["b"]} if route == "similarity" else "a"
+        for value in values:
+            answer = service.post(f"/models/vectors/{route}", {"inputs": inputs, field: value})
+            assert answer.status == 422 and answer.body["error"].startswith(f"`{field}`: ")
+            assert answer.body["error"].endswith(f"not {value!r}")
+    for value in ("Right", "right", None):
+        assert service.post("/models/vectors/embed", {
+            "inputs": "a", "truncation_direction": value}).status == 200
+    for ids in ([5, 6], [[5, 6], [7]]):
+        answer = service.post("/models/vectors/v1/embeddings", {"input": ids})
+        assert answer.status == 422 and "token ids are not read" in answer.body["message"]
+    for route in ("embed_all", "embed_sparse"):
+        answer = service.post(f"/models/vectors/{route}", {"inputs": "a"})
+        assert answer.status == 424 and "model is not a model that gives" in answer.body["error"]
+
+
+def test_tokens_are_those_that_the_model_reads_and_decode_to_the_text(service):
+    texts = ["the cat sees a dog", "unknown: \U0001f600 !"]
+    tokens = service.post("/tokenize", {"inputs": texts}).body
+    assert [token["text"] for token in tokens[0]] == ["[CLS]", *texts[0].split(), "[SEP]"]
+    assert [token["special"] for token in tokens[0]] == [True, *[False] * 5, True]
+    ids = [[token["id"] for token in row] for row in tokens]
+    bare = service.post("/tokenize", {"inputs": texts[0], "add_special_tokens": False}).body
+    assert [token["id"] for token in bare[0]] == ids[0][1:-1]
+    assert service.post("/decode", {"ids": ids}).body[0] == texts[0]
+    assert service.post("/decode", {"ids": ids[0], "skip_special_tokens": False}).body == [
+        f"[CLS] {texts[0]} [SEP]"]
+    wrong = service.post("/decode", {"ids": [ids[0], [10 ** 9]]})
+    assert (wrong.status, wrong.body["index"]) == (422, 1)
+
+
+def test_the_model_that_openai_s_clients_name_must_be_served(service, models):
+    listed = service.get("/v1/models").body
+    assert [each["id"] for each in listed["data"]] == list(models)
+    refused = service.post("/v1/embeddings", {"model": "other", "input": "a"})
+    assert (refused.status, refused.body["code"]) == (404, 404) and "vectors" in refused.body["message"]
+    assert service.post("/models/vectors/v1/embeddings", {"model": "other", "input": "a"}).status == 200
+
+
 def test_the_page_of_a_model_is_found_without_the_last_slash(service):
     answer = service.get("/models/tagger")
     assert (answer.status, answer.headers["location"]) == (308, "tagger/")  # relative: beside a proxy's path
@@ -122,8 +195,8 @@ def test_the_page_of_a_model_is_found_without_the_last_slash(service):
 
 def test_a_client_may_leave_out_the_route(service):
     for path, route in (("/", "/predict"), ("/models/tagger", "/predict"),
-                        ("/models/vectors/", "/embed")):
-        asked = {"inputs": "the cat sees", "truncate": None}
+                        ("/models/vectors/", "/embed"), ("/models/pairs/", "/rerank")):
+        asked = {"inputs": "the cat sees", "truncate": None, "query": "the cat", "texts": ["a dog"]}
         named = path.rstrip("/") + route
         assert_close(service.post(path, asked).body, service.post(named, asked).body)
 
@@ -135,6 +208,8 @@ def test_similarity_is_the_cosine_of_vectors(service):
         "inputs": {"source_sentence": texts[0], "sentences": texts[1:]},
         "parameters": {"truncate": True}})
     np.testing.assert_allclose(answer.body, vectors[1:] @ vectors[0], atol=1e-5)
+    assert max(service.post("/models/vectors/similarity", {"inputs": {
+        "source_sentence": text, "sentences": texts}}).body[index] for index, text in enumerate(texts)) <= 1
     asked = {"inputs": {"source_sentence": "the cat " * 200, "sentences": ["the dog"]}}
     assert [service.post("/models/vectors/similarity", {**asked, **extra}).status for extra in (
         {}, {"truncate": True}, {"parameters": {"truncate": True}})] == [413, 200, 200]
@@ -162,8 +237,8 @@ def test_a_route_that_the_model_does_not_have_answers_424(service):
               "/similarity": {"inputs": {"source_sentence": "a", "sentences": ["b"]}},
               "/rerank": {"query": "a", "texts": ["b"]}, "/predict": {"inputs": "a"}}
     for name in ("classifier", "tagger", "reader", "vectors", "pairs"):
-        routes = service.get(f"/models/{name}/info").body["routes"]
-        for route in set(bodies) - set(routes):
+        served = service.get(f"/models/{name}/info").body["routes"]
+        for route in set(bodies) - set(served):
             answer = service.post(f"/models/{name}{route}", bodies[route])
             assert answer.status == 424 and "model is not a" in json.dumps(answer.body)
     refused = service.post("/embed", {"inputs": "a"})
@@ -211,10 +286,13 @@ def test_info_says_what_clients_of_text_embeddings_inference_ask(service, models
     assert service.get("/models/vectors/info").body["model_type"] == {
         "embedding": {"pooling": "mean"}}
     assert service.get("/models/tagger/info").body["model_type"] == {"tags": {}}
+    pairs = service.get("/models/pairs/info").body
+    assert pairs["model_type"]["reranker"]["id2label"] == {"0": "no", "1": "yes"}
+    assert pairs["served_model_name"] == "pairs"
 
 
 def test_health_metrics_and_the_description_of_the_routes(service):
-    assert service.get("/health").status == 200
+    assert service.get("/health").status == service.get("/ping").status == 200
     assert service.get("/health", method="HEAD").body == ""
     service.post("/predict", {"inputs": [["the cat"], ["a dog"]]})
     page = service.get("/metrics").body

@@ -15,10 +15,11 @@ import processes
 from commands import ends_with_error, run_here
 from conftest import plain_session, sentences
 from engine import interruption, progress
-from engine.data import chunks
+from engine.data import parts
 from engine.disk.resumable_file import ResumableFile
 from modeling import BertModel
 from similarity import index, mining, search
+from similarity_files import write_model
 from tokenization import FullTokenizer
 
 import tensorflow.compat.v1 as tf
@@ -30,12 +31,7 @@ PREFIX = "the: "
 
 @pytest.fixture(scope="module")
 def model_dir(two_layers, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model") / "model"
-    shutil.copytree(os.path.dirname(two_layers.vocab_file), str(folder))
-    (folder / "task.json").write_text(json.dumps({
-        "kind": "similarity", "pooling": "mean", "query_prefix": PREFIX, "matryoshka": [],
-        "do_lower_case": True, "max_seq_length": 24}))
-    return folder
+    return write_model(tmp_path_factory.mktemp("model") / "model", two_layers, query_prefix=PREFIX)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +54,7 @@ def vector_of(two_layers):
 def ask(flags, queries=QUERIES):
     """Runs the command with these lines on standard input; returns the lines of its output."""
     with tempfile.TemporaryFile() as file, mock.patch.object(
-            search, "ArrivingLines", lambda: chunks.ArrivingLines(file.fileno())):
+            search, "ArrivingLines", lambda: parts.ArrivingLines(file.fileno())):
         file.write("".join(f"{query}\n" for query in queries).encode("utf-8", "surrogateescape"))
         file.seek(0)
         run_here(flags, search)

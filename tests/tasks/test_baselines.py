@@ -3,16 +3,12 @@
 import numpy as np
 import pytest
 
-from conftest import write_cola
 from encoder.label_types import MultiLabel, Regression, SingleLabel
 from reading import data as reading_data
 from reading.data import WindowSettings
 from reading_files import write_made_up
 from tagging import data as tagging_data, formats
 from tagging_files import columns, made_up
-from tasks import capability
-from tasks.data import load_texts
-from tasks.table import TASKS
 
 SEVERAL = np.array([[1, 0], [1, 0], [1, 1], [0, 0]], np.float32)
 NUMBERS = np.array([0, 1, 5], np.float32)
@@ -36,15 +32,6 @@ def test_no_constant_has_a_lower_loss(kind, labels, expected):
 @pytest.fixture
 def encoding(tiny_model):
     return tiny_model.encoding(32)
-
-
-def test_that_of_a_classifier_is_of_the_examples_asked_for(encoding, tmp_path):
-    texts = load_texts(TASKS["cola"], TASKS["cola"].train, write_cola(tmp_path, train=40), encoding,
-                       str(tmp_path / "store"), dynamic_padding=True)
-    share = np.bincount(texts.labels, minlength=2) / 40
-    some = np.array([3, 5, 8])
-    assert capability._baseline(texts).loss(some) == pytest.approx(
-        -np.log(share[texts.labels[some]]).mean(), rel=1e-6)
 
 
 def test_that_of_a_tagger_is_the_mean_over_words(encoding, tmp_path):

@@ -13,7 +13,9 @@ import sys
 
 import numpy as np
 import pytest
+import sklearn.metrics
 import tensorflow.compat.v1 as tf
+from scipy import stats
 from tensorflow.core.protobuf import saved_model_pb2
 
 from commands import ends_with_error, run_here
@@ -101,6 +103,34 @@ def predict_with(model_dir, tmp_path):
 
 
 # --- Its numbers -------------------------------------------------------------------------
+
+
+def test_the_results_are_those_of_scikit_learn_and_scipy_on_the_predictions(exported):
+    results, scores = json.loads((exported / "eval_results.json").read_text()), expected(exported)
+    task = task_json.read(str(exported))
+    written = [KINDS[task["kind"]](text) for text in TEXTS]
+    if task["kind"] == "regression":
+        labels, predicted = np.array(written, float), scores[:, 0]
+        figures = {"eval_loss": sklearn.metrics.mean_squared_error(labels, predicted),
+                   "pearson": stats.pearsonr(labels, predicted)[0],
+                   "spearman": stats.spearmanr(labels, predicted)[0],
+                   "r2": sklearn.metrics.r2_score(labels, predicted)}
+        assert results["per_class"] == []
+    else:
+        labels = np.array([[name in label.split(",") for name in task["labels"]] for label in written], int)
+        predicted, is_single = (scores >= 0.5).astype(int), task["kind"] == "classes"
+        figures = {f"{average}_f1": sklearn.metrics.f1_score(labels, predicted, average=average, zero_division=0)
+                   for average in ("macro", "micro")}
+        figures.update(eval_accuracy=sklearn.metrics.accuracy_score(labels, predicted),
+                       eval_loss=sklearn.metrics.log_loss(*(
+                           (labels, scores) if is_single else (labels.ravel(), scores.ravel()))))
+        assert [row["num_examples"] for row in results["per_class"]] == labels.sum(axis=0).tolist()
+        assert results["confusion_matrix"] == (sklearn.metrics.confusion_matrix(
+            labels.argmax(axis=1), predicted.argmax(axis=1)).tolist() if is_single else [])
+        assert (exported / "predict.txt").read_text().splitlines() == [
+            ",".join(np.array(task["labels"])[row > 0]) for row in predicted]
+    for name, value in figures.items():
+        assert results[name] == pytest.approx(value, rel=1e-5, abs=1e-6), name
 
 
 def test_it_has_the_numbers_of_do_predict_whatever_the_sizes_of_the_batch(exported):

@@ -34,10 +34,10 @@ def processor_of(module, name):
 def test_the_processors_return_googles_examples(name, split, tmp_path):
     theirs = googles("run_classifier")
     write_fixtures(tmp_path)
-    found, expected = (
+    examples, expected = (
         getattr(processor_of(module, name), f"get_{split}_examples")(str(tmp_path / name))
         for module in (run_classifier, theirs))
-    assert list(map(values_of, found)) == list(map(values_of, expected))
+    assert list(map(values_of, examples)) == list(map(values_of, expected))
     assert (processor_of(run_classifier, name).get_labels()
             == processor_of(theirs, name).get_labels())
 
@@ -137,12 +137,7 @@ def test_a_batch_size_may_be_given_in_place_of_params(name, tiny_model, tmp_path
     examples = path if name.startswith("file") else features
     input_fn = getattr(run_classifier, name)(
         examples, LENGTH, is_training=True, drop_remainder=True, batch_size=3)
-    # The `model_fn` and the `input_fn` of the tutorial know no params.
-    seen = tf.estimator.Estimator(lambda features, labels, mode: tf.estimator.EstimatorSpec(
-        mode, loss=tf.cast(tf.shape(features["input_ids"])[0], tf.float32),
-        train_op=tf.train.get_global_step().assign_add(1).op), model_dir=str(tmp_path / "out"))
-    seen.train(input_fn, max_steps=2)
-    assert checkpoint_values(str(tmp_path / "out"))["global_step"] == 2
+    # As the tutorial's `input_fn`, which knows no params.
     assert tf.data.get_output_shapes(input_fn())["input_ids"].as_list() == [3, LENGTH]
 
 

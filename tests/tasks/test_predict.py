@@ -1,6 +1,7 @@
-"""`python -m runs.predict` answers for every text, in order, with the numbers of --do_predict."""
+"""`python -m runs.predict` and `TextPredictor` answer for every text, in order, with the numbers of --do_predict."""
 
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -8,7 +9,9 @@ import pytest
 import processes
 from commands import ends_with_error, run_here
 from conftest import sentences, write_cola
+from engine.errors import UserError
 from runs import predict
+from runs.text_predictor import TextPredictor
 
 NUM_TEXTS = 23
 
@@ -38,21 +41,16 @@ def predict_here(trained, **flags):
     run_here({"output_dir": trained, "num_cpu_replicas": 2, **flags}, predict)
 
 
-def rows_of(path):
-    header, *rows = [line.split("\t") for line in path.read_text().splitlines()]
-    assert header == ["label", "0", "1"]
-    return [row[0] for row in rows], np.array([row[1:] for row in rows], float)
-
-
 @pytest.mark.parametrize("name, content", [
     ("texts.txt", "{}\n"), ("texts.csv", '"{}"\n'), ("texts.jsonl", '{{"text": "{}"}}\n')])
 def test_a_file_of_any_format_gets_the_numbers_of_do_predict(
         name, content, trained, texts, tmp_path):
     (tmp_path / name).write_text("".join(content.format(text) for text in texts))
     predict_here(trained, input_file=tmp_path / name, output_file=tmp_path / "answers.tsv")
-    labels, probabilities = rows_of(tmp_path / "answers.tsv")
-    np.testing.assert_allclose(probabilities, expected(trained), atol=1e-6)
-    assert labels == (trained / "predict.txt").read_text().split()
+    header, *rows = [line.split("\t") for line in (tmp_path / "answers.tsv").read_text().splitlines()]
+    assert header == ["label", "0", "1"]
+    np.testing.assert_allclose(np.array([row[1:] for row in rows], float), expected(trained), atol=1e-6)
+    assert [row[0] for row in rows] == (trained / "predict.txt").read_text().split()
 
 
 def test_texts_are_taken_some_at_a_time_and_answered_in_order(
@@ -61,11 +59,41 @@ def test_texts_are_taken_some_at_a_time_and_answered_in_order(
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
     predict_here(trained, input_file=tmp_path / "texts.txt",
                  output_file=tmp_path / "answers.jsonl")
-    answers = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
+    assert_are_expected(
+        map(json.loads, (tmp_path / "answers.jsonl").read_text().splitlines()), trained)
+
+
+def assert_are_expected(answers, trained):
+    answers = list(answers)
     probabilities = [[answer["probabilities"][label] for label in "01"] for answer in answers]
-    np.testing.assert_allclose(probabilities, expected(trained), atol=1e-6)
+    np.testing.assert_allclose(probabilities, expected(trained)[:len(answers)], atol=1e-5)
     assert [answer["label"] for answer in answers] == [
         str(int(row[1] > row[0])) for row in probabilities]
+
+
+def test_a_text_predictor_answers_alike_whatever_the_size_of_the_list(trained, texts):
+    predictor = TextPredictor(str(trained), num_cpu_replicas=1, precision="float32")
+    assert_are_expected(predictor(texts), trained)
+    assert_are_expected([predictor([text])[0] for text in texts[:3]], trained)
+    assert predictor([]) == []
+    predictor.close()
+    assert_are_expected(predictor(texts[:2]), trained)
+    with pytest.raises(UserError, match="the model takes single texts"):
+        predictor([("one", "two")])
+    predictor.close()
+
+
+def test_a_pickled_text_predictor_opens_the_model_where_it_is_called(trained, texts):
+    predictor = TextPredictor(str(trained), num_cpu_replicas=1)
+    predictor(texts[:1])
+    data = pickle.dumps(predictor)
+    predictor.close()
+    assert len(data) < 1000
+    process = processes.run(["-c", "import json, pickle\n"
+                             f"predictor = pickle.loads(bytes.fromhex({data.hex()!r}))\n"
+                             f"print(json.dumps(predictor({texts!r})))\n"])
+    assert process.returncode == 0, process.stderr
+    assert_are_expected(json.loads(process.stdout.splitlines()[-1]), trained)
 
 
 def test_standard_input_is_a_text_a_line_and_empty_lines_keep_their_place(trained, texts):
@@ -105,3 +133,5 @@ def test_wrong_input_is_one_line_and_leaves_no_answers(
 def test_a_directory_without_a_trained_model_is_refused(name, tmp_path, capsys):
     with ends_with_error(capsys, f"--output_dir={tmp_path / name}", "no trained model"):
         predict_here(tmp_path / name)
+    with pytest.raises(UserError, match="no trained model"):
+        TextPredictor(str(tmp_path / name))(["one"])

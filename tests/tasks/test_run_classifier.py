@@ -1,16 +1,23 @@
 """The command as people call it: flags in, checkpoints, scores and predictions out."""
 
+import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
+from absl import flags as absl_flags
 
+import run_classifier
 from commands import arguments, ends_with_error, results_in, run_command, run_here
 from conftest import (TinyModel, assert_same_training, checkpoint_values, sentences,
                       write_cola)
+from engine import inference
 from engine.checkpoints import checkpoints
+from engine.cli import command
 from engine.devices import gpus
 
 TRAIN, DEV, TEST = 48, 21, 13
@@ -69,72 +76,48 @@ def steps_of(output_dir) -> int:
 # --- One run, from flags to files ----------------------------------------------------------
 
 
-def test_the_line_before_training_states_replicas_batches_examples_steps_and_devices(finished):
-    line, = [line for line in finished[1].splitlines() if line.startswith("Training on")]
-    assert line == ("Training on CPU:0 CPU:1: 2 replicas x 4 = 8 examples per step; 48 examples "
-                    "x 1 epoch = 6 steps, 2 of them warm-up")
-
-
-def test_a_run_reports_what_it_found_in_the_checkpoint_and_how_far_it_is(finished):
-    assert re.search(r"^Initialized 23 variables from .*bert_model\.ckpt$", finished[1], re.M)
-    assert re.search(r"not in the checkpoint.*output_weights, output_bias$", finished[1], re.M)
-    assert re.search(r"^step 6/6: loss \d\.\d+, lr \d\.\d\de-\d\d, [\d,.]+ examples/s",
-                     finished[1], re.M)
+def test_a_run_says_what_it_trains_starts_from_and_does(finished):
+    for line in (r"Training on CPU:0 CPU:1: 2 replicas x 4 = 8 examples per step; 48 examples x 1 epoch = "
+                 "6 steps, 2 of them warm-up",
+                 r"Initialized 23 variables from .*bert_model\.ckpt",
+                 r".*not in the checkpoint.*output_weights, output_bias",
+                 r"step 6/6: loss \d\.\d+, lr \d\.\d\de-\d\d, [\d,.]+ examples/s.*",
+                 r"Evaluating with .*\(step 6\)", rf"Evaluating: {DEV} examples.*",
+                 rf"Predicting: {TEST} examples.*"):
+        assert re.search(f"^{line}$", finished[1], re.M), (line, finished[1])
     assert "Traceback" not in finished[1] and "no GPU is visible" not in finished[1]
-
-
-def test_tpu_flags_that_are_set_are_warned_of_and_others_are_not(finished):
     warnings = [line for line in finished[1].splitlines() if line.startswith("WARNING: --")]
     assert [warning.split()[1] for warning in warnings] == ["--tpu_name", "--num_tpu_cores"]
 
 
-def test_eval_results_have_the_keys_of_the_original_in_its_order_and_then_ours(finished):
-    results = results_in(finished[0])
+def test_results_have_the_keys_of_the_original_first_and_predictions_a_row_per_example(finished):
+    results, rows = results_in(finished[0]), probabilities(finished[0])
     assert list(results) == ["eval_accuracy", "eval_loss", "global_step", "loss",
                              "matthews_correlation"]
     assert results["global_step"] == 6 and results["loss"] == results["eval_loss"]
     assert (results["eval_accuracy"] * DEV) % 1 == pytest.approx(0, abs=1e-9)
-
-
-def test_predictions_are_a_row_of_probabilities_and_a_label_per_example(finished):
-    rows = probabilities(finished[0])
     assert rows.shape == (TEST, 2)
     np.testing.assert_allclose(rows.sum(axis=1), 1, atol=1e-6)
-    labels = (finished[0] / "predict.txt").read_text().splitlines()
-    assert labels == [str(index) for index in rows.argmax(axis=1)]
+    assert (finished[0] / "predict.txt").read_text().splitlines() == [
+        str(index) for index in rows.argmax(axis=1)]
 
 
-def test_one_replica_without_a_card_says_so_loudly_and_gives_the_numbers_of_two(
-        base_flags, finished, tmp_path):
-    one = {**base_flags, "num_cpu_replicas": None, "train_batch_size": 8, "output_dir": tmp_path}
-    if gpus.on_machine():
-        pytest.skip("this machine has a card")
-    process = run_command("--do_train", "--do_eval", "--do_predict", *arguments(one), cards="0")
-    assert process.returncode == 0, process.stderr
-    assert re.search(r"^WARNING: no GPU is visible to TensorFlow .*\(CUDA_VISIBLE_DEVICES='0'\): "
-                     "running on the CPU", process.stderr, re.M)
-    assert "Training on CPU:0: 1 replica x 8 = 8 examples per step" in process.stderr
-    assert_same_training(checkpoint_values(str(finished[0])), checkpoint_values(str(tmp_path)))
-    assert results_in(tmp_path) == pytest.approx(results_in(finished[0]), abs=1e-5)
-    np.testing.assert_allclose(
-        probabilities(tmp_path), probabilities(finished[0]), atol=1e-5)
-
-
-@pytest.mark.parametrize("cards, work", [("0", "do_eval"), ("", "do_train")])
-def test_a_prediction_and_a_training_that_hides_the_cards_are_not_warned_of_the_cpu(
-        cards, work, base_flags, finished, tmp_path, monkeypatch, capsys):
-    if gpus.on_machine():
-        pytest.skip("this machine has a card")
+@pytest.mark.skipif(gpus.on_machine(), reason="this machine has a card")
+@pytest.mark.parametrize("cards, work, is_warned", [
+    ("0", "do_train", True), ("0", "do_eval", False), ("", "do_train", False)])
+def test_a_training_on_the_cpu_says_so_loudly_unless_the_cards_are_hidden(
+        cards, work, is_warned, base_flags, finished, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", cards)
     folder = finished[0] if work == "do_eval" else tmp_path
-    run_here({**base_flags, "num_cpu_replicas": None, work: True, "output_dir": folder})
-    assert "no GPU" not in capsys.readouterr().err
-
-
-def test_an_evaluation_says_so_and_a_prediction_too(finished):
-    for line in (r"Evaluating with .*\(step 6\)", rf"Evaluating: {DEV} examples.*",
-                 rf"Predicting: {TEST} examples.*"):
-        assert re.search(f"^{line}$", finished[1], re.M), finished[1]
+    run_here({**base_flags, "num_cpu_replicas": None, "train_batch_size": 8, work: True,
+              "output_dir": folder})
+    said = capsys.readouterr().err
+    assert bool(re.search(r"^WARNING: no GPU is visible to TensorFlow .*\(CUDA_VISIBLE_DEVICES='0'\): "
+                          "running on the CPU", said, re.M)) == is_warned
+    assert is_warned or "no GPU" not in said
+    if work == "do_train":
+        assert "Training on CPU:0: 1 replica x 8 = 8 examples per step" in said
+        assert_same_training(checkpoint_values(str(finished[0])), checkpoint_values(str(tmp_path)))
 
 
 def test_steps_and_examples_are_counted_with_accumulation(base_flags, tmp_path, capsys):
@@ -160,17 +143,13 @@ def test_the_same_command_again_trains_nothing_prepares_nothing_and_says_so(agai
     assert (again["output_dir"] / "run.json").read_text() == record
 
 
-def test_more_epochs_go_on_from_where_the_run_ended(continued):
+def test_more_epochs_go_on_from_where_the_run_ended_and_leave_no_stale_files(continued):
     output_dir, said = continued
     assert "resumed with another --num_train_epochs: was 1.0, now 2.0" in said
     assert re.search(r"^Resuming from .*model\.ckpt-6 \(step 6\)$", said, re.M)
     assert "step 7/12" in said and "step 1/12" not in said and "Preparing" not in said
     assert steps_of(output_dir) == 12
-
-
-def test_a_run_that_goes_on_leaves_neither_stale_results_nor_more_checkpoints_than_asked_for(
-        continued):
-    names = os.listdir(str(continued[0]))
+    names = os.listdir(str(output_dir))
     assert [name for name in names if name.endswith(".index")] == ["model.ckpt-12.index"]
     assert not {"eval_results.txt", "test_results.tsv", "predict.txt"} & set(names)
 
@@ -217,6 +196,40 @@ def test_a_model_without_a_checkpoint_is_trained_from_random_values_and_says_so(
     assert "WARNING: no --init_checkpoint" in said
     assert "no GPU is visible" not in said, "the CPU was asked for"
     assert steps_of(tmp_path) == TRAIN // 4
+
+
+# --- Flags -----------------------------------------------------------------------------------
+
+PRINT_GOOGLES_FLAGS = """
+import json
+from absl import flags
+import bert.run_classifier
+print(json.dumps([[flag.name, flag.default, flag.flag_type()] for flag
+                  in flags.FLAGS.flags_by_module_dict()["bert.run_classifier"]]))
+"""
+
+
+def test_all_flags_of_the_original_are_there_with_its_defaults():
+    pytest.importorskip("bert", reason="Google's package runs on TensorFlow 1.15 only")
+    # In a process of its own: its scripts define flags of the same names.
+    theirs = json.loads(subprocess.check_output(
+        [sys.executable, "-c", PRINT_GOOGLES_FLAGS], stderr=subprocess.DEVNULL))
+    ours = run_classifier.define_flags()
+    assert len(theirs) > 20
+    for name, default, flag_type in theirs:
+        own = ours[name].default
+        if name in ("eval_batch_size", "predict_batch_size"):  # on cards, as many as have 16,000 tokens
+            assert own is None
+            own = inference.CPU_BATCH_SIZE
+        assert own == default, name
+        assert ours[name].flag_type() == flag_type, name
+
+
+def test_importing_the_command_defines_no_flag_and_an_argument_that_is_none_is_an_error(capsys):
+    assert "num_gpus" not in absl_flags.FLAGS and "replicas_per_gpu" not in absl_flags.FLAGS
+    with ends_with_error(capsys, "error: Unexpected argument 'train'"):
+        command.run(run_classifier.main, run_classifier.define_flags(), usage="",
+                    argv=["run_classifier.py", "train"])
 
 
 # --- Other kinds of tasks ------------------------------------------------------------------

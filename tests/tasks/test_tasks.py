@@ -142,31 +142,19 @@ def test_a_store_is_made_anew_for_another_length_casing_or_content_and_else_reus
 # --- Metrics -------------------------------------------------------------------------------
 
 
-def test_classification_metrics_are_as_worked_out_by_hand():
+OF_CLASSES = (metrics.accuracy, metrics.f1, metrics.matthews_correlation)
+OF_NUMBERS = (metrics.pearson, metrics.spearman)
+NONE = float("nan")  # a correlation that does not exist
+
+
+@pytest.mark.parametrize("functions, labels, predicted, expected", [
     # 2 true positives, 1 false positive, 1 false negative, 1 true negative.
-    labels, predicted = np.array([1, 1, 0, 0, 1]), np.array([1, 0, 0, 1, 1])
-    results = metrics.evaluate(
-        (metrics.accuracy, metrics.f1, metrics.matthews_correlation), labels, predicted,
-        np.array([1.0, 2.0, 3.0, 4.0, 5.0]))
-    assert results == pytest.approx({
-        "eval_accuracy": 3 / 5,
-        "f1": 2 * 2 / (2 * 2 + 1 + 1),
-        "matthews_correlation": (2 * 1 - 1 * 1) / np.sqrt(3 * 3 * 2 * 2),
-        "eval_loss": 3.0})
-
-
-@pytest.mark.parametrize("labels, predicted", [([1.0], [2.0]), ([1.0, 1.0], [1.0, 2.0]),
-                                               ([1.0, 2.0], [3.0, 3.0])])
-def test_a_correlation_that_does_not_exist_is_nan_and_no_crash(labels, predicted):
-    results = metrics.evaluate((metrics.pearson, metrics.spearman), np.array(labels),
-                               np.array(predicted), np.zeros(len(labels)))
-    assert np.isnan(results["pearson"]) and np.isnan(results["spearman"])
-
-
-@pytest.mark.parametrize("value", [0, 1])
-def test_a_set_of_one_example_or_of_one_class_still_has_a_score(value):
-    results = metrics.evaluate(
-        (metrics.accuracy, metrics.f1, metrics.matthews_correlation), np.array([value]),
-        np.array([value]), np.zeros(1))
-    assert (results["eval_accuracy"], results["f1"]) == (1.0, value)
-    assert results["matthews_correlation"] == 0.0
+    (OF_CLASSES, [1, 1, 0, 0, 1], [1, 0, 0, 1, 1],
+     [3 / 5, 2 * 2 / (2 * 2 + 1 + 1), (2 * 1 - 1 * 1) / np.sqrt(3 * 3 * 2 * 2)]),
+    (OF_CLASSES, [0], [0], [1, 0, 0]), (OF_CLASSES, [1], [1], [1, 1, 0]),
+    (OF_NUMBERS, [1.0], [2.0], [NONE, NONE]), (OF_NUMBERS, [1.0, 1.0], [1.0, 2.0], [NONE, NONE]),
+    (OF_NUMBERS, [1.0, 2.0], [3.0, 3.0], [NONE, NONE])])
+def test_metrics_are_as_worked_out_by_hand(functions, labels, predicted, expected):
+    losses = np.arange(len(labels)) + 1.0
+    assert list(metrics.evaluate(functions, np.array(labels), np.array(predicted), losses).values()) == (
+        pytest.approx([*expected, losses.mean()], nan_ok=True))
