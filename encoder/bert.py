@@ -44,7 +44,7 @@ def scores(states: tf.Tensor, num_outputs: int, config: modeling.BertConfig,
 
 
 def pooled(states: tf.Tensor, input_mask: tf.Tensor, pooling: str) -> tf.Tensor:
-    """A vector [b, D] for each text, of the states [b, t, D] of its tokens.
+    """A vector for each text, [b, D], from the states of its tokens, [b, t, D].
 
     Args:
         input_mask: [b, t], 1 at tokens, [CLS] and [SEP] among them, and 0 at padding.

@@ -197,7 +197,7 @@ def check_encoder(checkpoint: checkpoints.Checkpoint, config: modeling.BertConfi
 
 
 def _conversion(checkpoint: checkpoints.Checkpoint) -> str:
-    """What converts a checkpoint, if it has known names of other code."""
+    """Names the command that converts a checkpoint with known names of other code; else ""."""
     return ("; its names are other code's: python -m encoder.convert --from_checkpoint="
             f"{checkpoint.path} --output_dir=... makes a model folder of it"
             if variables.known_names(checkpoint.shapes) else "")

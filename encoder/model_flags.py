@@ -25,12 +25,12 @@ HELP_TOPIC = "Model"  # of the flags defined here
 
 def define(values: flags.FlagValues, model: str) -> None:
     """Defines the flags of a model's files; `model` names it in their help: "Vocabulary of ..."."""
-    flags.DEFINE_string("bert_config_file", None, f"bert_config.json of {model}; default: that in "
-                        "its folder.", flag_values=values)
-    flags.DEFINE_string("vocab_file", None, f"Vocabulary of {model}; default: that in its folder.",
-                        flag_values=values)
-    flags.DEFINE_string("init_checkpoint", None, f"{model[0].upper()}{model[1:]}: its folder or "
-                        "the prefix of a checkpoint.", flag_values=values)
+    for name, text in (
+            ("bert_config_file", f"bert_config.json of {model}; default: that in its folder."),
+            ("vocab_file", f"Vocabulary of {model}; default: that in its folder."),
+            ("init_checkpoint", f"{model[0].upper()}{model[1:]}: its folder or the prefix of a "
+             "checkpoint.")):
+        flags.DEFINE_string(name, None, text, flag_values=values)
     flags.DEFINE_bool("do_lower_case", True, "Lower-case the text; default: as the model's folder "
                       "says, or else true.", flag_values=values)
 

@@ -22,7 +22,7 @@ _OLD_MODE = "pooling_mode_"
 
 
 class Sentences(NamedTuple):
-    """What the files of a folder say."""
+    """The settings of a folder of sentence-transformers."""
     encoder_folder: str  # of the encoder's own files
     description: Dict[str, Any]  # entries of task.json
     max_seq_length: Optional[int]  # None: as the tokenizer says

@@ -52,7 +52,7 @@ class Row(NamedTuple):
 
 
 class Match(NamedTuple):
-    """What a checkpoint holds of the table."""
+    """The rows of the table that a checkpoint has."""
     rows: List[Row]
     parts: List[str]
     warnings: List[str]

@@ -68,11 +68,11 @@ class Extraction(stream.Stream):
             if self._is_array:
                 return map(np.ndarray.tobytes, states)
             if self._pooling:
-                return vectors(states)
+                return entries_of_vectors(states)
             tokens = (self._encoding.tokenizer.convert_ids_to_tokens(
                 records.values("input_ids", np.array([number]))[0].tolist())
                 for number in range(len(rows)))
-            return tokens(tokens, states, self._layers)
+            return entries_of_tokens(tokens, states, self._layers)
 
         return Encoded(source, decode)
 
@@ -139,8 +139,8 @@ def is_array(path: str) -> bool:
     return path.endswith(".npy")
 
 
-def tokens(tokens_of_texts: Iterable[List[str]], states: np.ndarray, layers: Sequence[int]
-           ) -> Iterator[Dict[str, Any]]:
+def entries_of_tokens(tokens_of_texts: Iterable[List[str]], states: np.ndarray,
+                      layers: Sequence[int]) -> Iterator[Dict[str, Any]]:
     """A JSON object for each text, with the states of each token, like Google's.
 
     Args:
@@ -154,7 +154,7 @@ def tokens(tokens_of_texts: Iterable[List[str]], states: np.ndarray, layers: Seq
             for token, of_token in zip(of_text, values)]}
 
 
-def vectors(states: np.ndarray) -> Iterator[Dict[str, Any]]:
+def entries_of_vectors(states: np.ndarray) -> Iterator[Dict[str, Any]]:
     """A JSON object for each text, with its vector."""
     return ({"values": values} for values in _rounded(states))
 

@@ -55,7 +55,7 @@ NONE_POSSIBLE = Candidate("", 0.0, 0.0)
 
 
 class Answers(NamedTuple):
-    """What is predicted for a question."""
+    """The predicted answers to a question."""
     text: str  # "" if there is no answer
     candidates: Sequence[Candidate]  # best first
     null_odds: Optional[float]  # of having no answer; None if all questions have one

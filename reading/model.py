@@ -28,8 +28,10 @@ def forward_of(config: modeling.BertConfig) -> Forward:
         logits = logits_of(config, features, mode)
         loss = None
         if "start_positions" in features:
-            loss = sum(_mean_loss(logits[f"{name}_logits"], features[f"{name}_positions"])
-                       for name in ("start", "end")) / 2.0
+            # Labels of int32 would be kept in host memory.
+            loss = sum(tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(
+                labels=tf.cast(features[f"{name}_positions"], tf.int64),
+                logits=logits[f"{name}_logits"])) for name in ("start", "end")) / 2.0
         return Outputs(loss=loss, predictions=logits)
     return forward
 
@@ -53,8 +55,3 @@ def logits_of(config: modeling.BertConfig, features: Dict[str, tf.Tensor],
     logits = tf.reshape(logits + bias[:, tf.newaxis], [NUM_OUTPUTS, batch_size, length])
     logits += _LEAST * (1.0 - tf.cast(features["input_mask"], tf.float32))
     return {"start_logits": logits[0], "end_logits": logits[1]}
-
-
-def _mean_loss(logits: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
-    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(
-        labels=tf.cast(positions, tf.int64), logits=logits))  # int32 is kept in host memory

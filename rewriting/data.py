@@ -138,7 +138,7 @@ def encode_slots(examples: Sequence[SlotExample], encoding: Encoding) -> SlotSet
 
 
 def unread(encoding: Encoding) -> str:
-    """What is wrong with a phrase that the model cannot read."""
+    """Why the model cannot read a phrase."""
     return (f"it has no tokens, or more than {pairs.longest_phrase(encoding.max_seq_length)} with "
             f"--max_seq_length={encoding.max_seq_length}")
 

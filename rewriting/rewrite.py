@@ -52,14 +52,14 @@ _WITHOUT_EFFECT = ("output_file", "num_gpus", "n_gpus", "num_cpu_replicas", "rep
 def define_flags() -> flags.FlagValues:
     """The flags of this command."""
     values = flags.FlagValues()
-    flags.DEFINE_string("output_dir", None, "Where the model was trained.", flag_values=values)
-    flags.DEFINE_string("pool_file", None, "The phrases: lines, or a column of a table.",
-                        flag_values=values)
-    flags.DEFINE_string("input_file", None, "The texts; default: the lines of standard input.",
-                        flag_values=values)
+    for name, text in (("output_dir", "Where the model was trained."),
+                       ("pool_file", "The phrases: lines, or a column of a table."),
+                       ("input_file", "The texts; default: the lines of standard input."),
+                       ("output_file", "The rewrites; default: standard output."),
+                       ("store_dir", "Where the prepared pool is kept; default: "
+                        "<output_dir>/store.")):
+        flags.DEFINE_string(name, None, text, flag_values=values)
     texts.define_flags(values)
-    flags.DEFINE_string("output_file", None, "The rewrites; default: standard output.",
-                        flag_values=values)
     flags.DEFINE_enum("format", None, sorted(HEADERS), "Format of the rewrites; "
                       "default: by the output file's name, or tsv.", flag_values=values)
     flags.DEFINE_integer("top_k", 5, "Most rewrites of a text.", flag_values=values)
@@ -67,8 +67,6 @@ def define_flags() -> flags.FlagValues:
                          flag_values=values)
     shards.define_flags(values)
     settings.define_flags(values, PredictionSettings)
-    flags.DEFINE_string("store_dir", None, "Where the prepared pool is kept; default: "
-                        "<output_dir>/store.", flag_values=values)
     device_flags.define(values)
     return values
 

@@ -38,7 +38,7 @@ class SlotExample(NamedTuple):
     category: str = ""  # that results are also reported by; empty: none
 
 
-UNREAD = SlotExample("", "", ("",), 0)  # in the place of a line to be scored that is no slot
+UNREAD = SlotExample("", "", ("",), 0)  # stands for a line to be scored that is no slot
 
 
 def read_slots(path: str, *, labelled: bool = True,

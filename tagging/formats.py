@@ -206,15 +206,13 @@ def _spans_in(text: str, label: Any) -> List[Span]:
     else:
         items = [(item["start"], item["end"], item["label"]) if isinstance(item, dict) else item
                  for item in label]
-    return [_span(text, *item) for item in items]
-
-
-def _span(text: str, start: int, end: int, name: str, mention: Optional[str] = None) -> Span:
-    if not (type(start) is type(end) is int and 0 <= start < end <= len(text)
-            and isinstance(name, str) and name
-            and mention in (None, text[start:end])):
-        raise ValueError
-    return start, end, text_files.whole_characters(name)
+    spans = []
+    for start, end, name, *mention in items:
+        if not (type(start) is type(end) is int and 0 <= start < end <= len(text)
+                and isinstance(name, str) and name and mention in ([], [text[start:end]])):
+            raise ValueError
+        spans.append((start, end, text_files.whole_characters(name)))
+    return spans
 
 
 def entry_of(text: str, units: Sequence[Tuple[int, int]], entity: Entity) -> Dict[str, Any]:

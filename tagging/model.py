@@ -14,7 +14,7 @@ from tagging.decoding import Scores, Words
 
 
 class Tagger(NamedTuple):
-    """What is on the encoder."""
+    """The head on the encoder."""
     tags: TagSet
     crf: bool  # trains the scores of transitions, and the likelihood of whole sequences
 

@@ -24,12 +24,12 @@ import tensorflow.compat.v1 as tf
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """train.txt, dev.txt, and test.txt with a sentence of 10,000 words, in IOB1."""
+    """train.txt, dev.txt, and test.txt with a sentence of 1,000 words, in IOB1."""
     folder = tmp_path_factory.mktemp("tags")
     for name, count, longest in (("train", 128, 20), ("dev", 24, 20), ("test", 6, 60)):
         (folder / f"{name}.txt").write_text(columns(made_up(count, len(name), longest), "iob1"))
     with open(folder / "test.txt", "a") as file:
-        file.write("\n\n" + "small _ -\ncat _ -\n" * 5000 + "\n-DOCSTART- -X- -\n\n")
+        file.write("\n\n" + "small _ -\ncat _ -\n" * 500 + "\n-DOCSTART- -X- -\n\n")
     return folder
 
 
