@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -88,9 +89,10 @@ def test_the_parts_of_a_command_have_the_rows_of_one_run(
             "clauses.txt": "".join(f"{text}\n" for text in made_up_texts(9, 5))}.items():
         (tmp_path / path).write_text(text, encoding="utf-8")
     flags = dict(flags, input_file=tmp_path / name, output_file=tmp_path / f"found.{ending}", **{
-        predict: classifier, rewrite: dict(output_dir=os.path.join(RELEASE, "scorer"), num_cpu_replicas=1,
+        predict: classifier, rewrite: dict(output_dir=tmp_path / "scorer", num_cpu_replicas=1,
                                            pool_file=tmp_path / "clauses.txt")}.get(
         module, dict(language_model, max_seq_length=16, num_cpu_replicas=1)))
+    shutil.copytree(os.path.join(RELEASE, "scorer"), str(tmp_path / "scorer"))
     run_here(flags, module)
     whole = rows_in([flags["output_file"]])
     assert len(whole) == (9 if module is rewrite else len(TEXTS))
