@@ -13,7 +13,10 @@ one kept: up to 2 N + 1 rows for a pair and N + 1 for a single text, the origina
 columns are kept.
 """
 
+import csv
+import io
 import itertools
+import json
 import os
 import shutil
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
@@ -24,12 +27,12 @@ from absl import flags
 from augmentation import masked_lm, word_vectors
 from augmentation.candidates import Candidates, Text, parse
 from augmentation.masked_lm import MaskedLanguageModel
-from augmentation.rows import Row, header_of, rows_of
 from augmentation.variants import variants
 from encoder import model_files, model_flags, vocabulary
 from engine import log, settings
 from engine.checkpoints import checkpoints
 from engine.cli import command, device_flags, shards
+from engine.data import text_files
 from engine.data.parts import Part, in_chunks
 from engine.devices.devices import FLOAT32
 from engine.disk import files
@@ -38,7 +41,7 @@ from engine.disk.resumable_file import ResumableFile
 from engine.errors import UserError
 from engine.inference import PredictionSettings
 from engine.progress import Counter
-from runs.rows import read_split
+from runs.rows import Example, Split, read_rows, read_split
 from tasks import task_flags, user_files
 from tasks.table import Task, find_task
 
@@ -49,6 +52,28 @@ _ROUNDS_OF_TASK = {"cola": 30, "mrpc": 30, "rte": 30, "sts-b": 30, "wnli": 30,
 # Words that may be replaced in one chunk of rows, for each step that runs at a time: a chunk takes
 # a BERT-Base seconds. A row without any counts as one.
 _WORDS_AT_A_TIME = {"GPU": 4096, "CPU": 256}
+
+
+class Row(NamedTuple):
+    """A row of a task's file."""
+    line_number: int  # from 1
+    example: Example
+    fields: Any  # a list of texts, or the object of a JSON line
+    split: Split
+
+    @property
+    def texts(self) -> List[str]:
+        """Its text, or both texts of a pair."""
+        return [text for text in (self.example.text_a, self.example.text_b) if text is not None]
+
+    def with_texts(self, text_a: str, text_b: Optional[str]) -> str:
+        """This row with these texts in it, as the file has it: one line, in CSV maybe several."""
+        columns, is_json = self.split.columns, self.split.format == "jsonl"
+        fields = self.fields.copy()
+        for column, text in ((columns.text_a, text_a), (columns.text_b, text_b)):
+            if column is not None:
+                fields[self.split.keys[column] if is_json else column] = text
+        return _line_of(fields, self.split.format)
 
 
 class Job(NamedTuple):
@@ -113,7 +138,7 @@ def run(values: flags.FlagValues, model: MaskedLanguageModel) -> None:
     job = _job(values, model)
     total = sum(1 for _ in read_split(job.task.train, job.data_dir, job.task.kind, part=job.part))
     file = ResumableFile(job.output_file, _facts(job),
-                         header=header_of(job.task.train, job.data_dir))
+                         header=_header_of(job.task.train, job.data_dir))
     if os.path.exists(file.path) and not os.path.exists(file.record_path):
         raise UserError(f"{file.path} exists and was not written by this command; use another "
                         "--output_dir")
@@ -137,9 +162,8 @@ def _augment(job: Job, candidates: Candidates, file: ResumableFile, total: int) 
     """Appends the rows that an earlier run has left; returns the number of variants."""
     devices, train = job.model.devices, job.task.train
     chunk_words = _WORDS_AT_A_TIME[devices.kind] * len(devices.names) * devices.concurrent_steps
-    rows = itertools.islice(rows_of(job.task, train, job.data_dir, job.part), file.num_rows, None)
     parsed = ((row, [parse(text, job.model.encoding.tokenizer) for text in row.texts])
-              for row in rows)
+              for row in itertools.islice(_rows_of(job), file.num_rows, None))
     num_variants = 0
     with Counter(f"Augmenting {train.file}", unit="examples",
                  total=total - file.num_rows, contents="words") as counter:
@@ -168,6 +192,36 @@ def _augmented(rows: Sequence[Tuple[Row, List[Text]]], candidates: Candidates,
             yield row.with_texts(version, row.example.text_b)
         for version in versions[1][1:] if len(versions) == 2 else ():
             yield row.with_texts(row.example.text_a, version)
+
+
+def _line_of(fields: Any, form: str) -> str:
+    """A row of a file of this format, with its line end."""
+    if form == "jsonl":
+        return text_files.whole_characters(json.dumps(fields, ensure_ascii=False)) + "\n"
+    if form == "tsv":
+        return "\t".join(fields) + "\n"
+    line = io.StringIO()
+    csv.writer(line).writerow(fields)  # quotes a field with \r only if its own line end has one
+    return line.getvalue()[:-len("\r\n")] + "\n"
+
+
+def _header_of(split: Split, data_dir: str) -> str:
+    """The line that names the columns; empty if the file has none."""
+    if split.format == "jsonl" or not split.columns.header:
+        return ""
+    path = os.path.join(data_dir, split.file)
+    rows = text_files.csv_rows(path) if split.format == "csv" else text_files.tsv_rows(path)
+    return _line_of(next(rows)[1], split.format)
+
+
+def _rows_of(job: Job) -> Iterator[Row]:
+    """Streams the rows of the training set, or of the part of it, that hold an example."""
+    split, kind = job.task.train, job.task.kind
+    objects = text_files.json_objects(job.part or os.path.join(job.data_dir, split.file))
+    for line_number, fields, example in read_rows(kind, split, job.data_dir, part=job.part):
+        if split.format == "jsonl":  # with the keys that the task does not read
+            _, fields = next(objects)
+        yield Row(line_number, example, fields, split)
 
 
 def _facts(job: Job) -> Dict[str, Any]:
@@ -205,7 +259,7 @@ def _job(values: flags.FlagValues, model: MaskedLanguageModel) -> Job:
                         "another directory")
     os.makedirs(os.path.dirname(output_file), exist_ok=True)
     job = Job(values, task, data_dir, output_file, None, model)
-    shard = shards.asked(values, inputs=None)
+    shard = shards.from_flags(values, inputs=None)
     if shard:
         shards.check(values, [output_file],
                      lambda part: _facts(job._replace(part=part.part_of(train_file))))

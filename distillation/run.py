@@ -75,7 +75,8 @@ def define_flags() -> flags.FlagValues:
     device_flags.define_for_training(values)
     for name, text in (
             ("num_train_epochs", "Passes over the training set; by default as in the paper: for "
-             "--stage=intermediate 20 (10 for the large tasks, 50 for cola), for the other stages 3."),
+             "--stage=intermediate 20 (10 for the large tasks, 50 for cola), for the other stages "
+             "3."),
             ("learning_rate", "Peak learning rate, by default 5e-5, or 3e-5 for "
              "--stage=prediction.")):
         values.set_default(name, None)  # that of the stage
@@ -89,7 +90,8 @@ def main(values: flags.FlagValues) -> None:
         _check_flags(values)
     export.check_flags(values, Classifier)
     if values.do_train or values.do_eval:
-        training_command.carry_out(*(_general(values) if values.stage == GENERAL else _with_task(values)))
+        training_command.carry_out(
+            *(_general(values) if values.stage == GENERAL else _with_task(values)))
     if values.do_export:
         export.write(values.output_dir, Classifier, values.export_frozen_graph,
                      values.export_version)
@@ -207,8 +209,9 @@ def _student(values: flags.FlagValues, teacher: Teacher, learned: DistillationSe
         students.learned_layers(own, others)  # refuses too many
         heads = others.num_attention_heads
         if learned.attention_loss and own.num_attention_heads != heads:
-            raise UserError(f"--student has {own.num_attention_heads} attention heads and --teacher "
-                            f"{heads}: give the student {heads}, or set --attention_loss=false")
+            raise UserError(f"--student has {own.num_attention_heads} attention heads and "
+                            f"--teacher {heads}: give the student {heads}, or set "
+                            "--attention_loss=false")
     if student.checkpoint:
         return student
     checkpoint = students.initial_values(own, teacher, with_head=stage == PREDICTION)

@@ -4,6 +4,8 @@ Layout, as in the original: [CLS] a [SEP] or [CLS] a [SEP] b [SEP]. If the token
 longer text is cut, by default at its end. If b has no tokens, it has no [SEP] either.
 """
 
+import collections
+import unicodedata
 from typing import (
     Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple,
     TypeVar)
@@ -12,7 +14,6 @@ import numpy as np
 
 from encoder import vocabulary
 from encoder.long_texts import LongTexts
-from encoder.text_counts import FACT, TextCounts, describe
 from engine import log
 from engine.data import store
 from engine.data.parts import in_chunks
@@ -25,7 +26,63 @@ _VOCAB_PADDING = 128
 ONE_SEGMENT = ("type_vocab_size is 1: of pairs, the second text gets zeros in place of the embedding "
                "of its segment")
 
+COUNTS = "texts"  # the fact of a store that has the counts of its texts
+# A larger share of one count in another makes a warning.
+_WARNING_SHARE = 0.05
+_SHARES = (("unknown", "tokens", "of the tokens are [UNK]"),
+           ("strange", "texts", "of the texts have no word that the vocabulary knows"),
+           ("merged", "texts", "of the texts have the tokens of one with other words"))
+
 Item = TypeVar("Item")
+
+
+class TextCounts:
+    """Counts texts as they are tokenized; keeps `warnings` of them, for the report of a run."""
+
+    def __init__(self, unknown_id: int):
+        self._unknown_id, self._counts = unknown_id, collections.Counter()
+        self.warnings: List[str] = []
+
+    def add(self, texts: Sequence[str], ids: np.ndarray, lengths: np.ndarray) -> None:
+        """Counts texts that are not blank.
+
+        Args:
+            ids: of all texts, concatenated, before any is cut.
+            lengths: the number of ids of each text, [n].
+        """
+        num_known = np.concatenate([[0], np.cumsum(ids != self._unknown_id)])
+        ends, content, start, num_merged = np.cumsum(lengths), ids.tobytes(), 0, 0
+        first: Dict[bytes, str] = {}  # the text with these ids
+        for text, end in zip(texts, (ids.itemsize * ends).tolist()):
+            key, start = content[start:end], end
+            other = first.setdefault(key, text)
+            if key and other != text and _plain(other) != _plain(text):
+                num_merged += 1
+        num_blank = sum(not texts[index].strip() for index in np.flatnonzero(lengths == 0))
+        num_strange = int((num_known[ends] == num_known[ends - lengths]).sum()) - num_blank
+        self._counts.update(texts=len(texts) - num_blank, strange=num_strange, merged=num_merged,
+                            tokens=len(ids), unknown=len(ids) - int(num_known[-1]))
+
+    def add_rows(self, count: int, num_cut: int = 0, num_pairs: int = 0) -> None:
+        """Counts rows, of which some do not fit into the model's input, and some are pairs of texts."""
+        self._counts.update(rows=count, cut=int(num_cut), pairs=int(num_pairs))
+
+    def take(self) -> Dict[str, Any]:
+        """The counts since the last call, as facts of a store."""
+        counts, self._counts = dict(self._counts), collections.Counter()
+        return {COUNTS: counts}
+
+
+def _plain(text: str) -> List[str]:
+    """The words without the differences that models of lower-cased text ignore: capitals and accents."""
+    return "".join(letter for letter in unicodedata.normalize("NFD", text.lower())
+                   if unicodedata.category(letter) != "Mn").split()
+
+
+def describe_counts(counts: Mapping[str, int]) -> str:
+    """What shares of the texts the vocabulary does not know or tell apart; "" if they are small."""
+    return ", ".join(f"{100 * counts[part] / counts[whole]:.3g}% {what}" for part, whole, what in _SHARES
+                     if counts.get(part, 0) > _WARNING_SHARE * counts.get(whole, 0))
 
 
 class Encoding(NamedTuple):
@@ -51,14 +108,14 @@ class Encoding(NamedTuple):
         Args:
             facts: of the set's store; default: of the texts that were encoded since the last call.
         """
-        counts = (self.counts.take() if facts is None else facts).get(FACT, {})
+        counts = (self.counts.take() if facts is None else facts).get(COUNTS, {})
         if counts.get("cut"):
             log.info(f"{name}: " + self.long_texts.describe(
                 counts["cut"], counts["rows"], self.max_seq_length))
         warnings = [ONE_SEGMENT] if counts.get("pairs") and self.type_vocab_size == 1 else []
-        if describe(counts):
+        if describe_counts(counts):
             warnings.append(
-                f"{name}: {describe(counts)}: the model cannot tell these apart; if their "
+                f"{name}: {describe_counts(counts)}: the model cannot tell these apart; if their "
                 "language or --do_lower_case is not the vocabulary's, take another model")
         for warning in sorted(set(warnings) - set(self.counts.warnings)):
             self.counts.warnings.append(warning)

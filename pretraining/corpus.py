@@ -6,7 +6,7 @@ from typing import Dict, Iterable, Iterator, List, NamedTuple, Tuple
 
 import numpy as np
 
-from encoder import text_counts
+from encoder import encoding
 from engine import log
 from engine.data import store
 from engine.data.parts import in_chunks
@@ -60,7 +60,7 @@ def tokenize(sentences: Iterable[Sentence], directory: str, tokenizer: BatchToke
     def chunks() -> Iterator[store.Chunk]:
         with Counter("Tokenizing", unit="sentences") as counter:
             for chunk in workers.in_order(encode, sentence_chunks, num_processes):
-                counts.update(chunk[text_counts.FACT])
+                counts.update(chunk[encoding.COUNTS])
                 counter.advance(len(chunk["document"]))
                 yield chunk
 
@@ -76,7 +76,7 @@ def _encode(sentences: List[Sentence], tokenizer: BatchTokenizer) -> store.Chunk
     documents, texts, labels = zip(*sentences)
     ids, lengths = tokenizer.encode_batch(texts)
     kept = lengths > 0
-    counts = text_counts.TextCounts(tokenizer.vocab["[UNK]"])
+    counts = encoding.TextCounts(tokenizer.vocab["[UNK]"])
     counts.add(texts, ids, lengths)
     return {"ids": (ids, lengths[kept]), "document": np.array(documents, np.int64)[kept],
             "label": np.array(labels, np.uint8)[kept], **counts.take()}
@@ -91,10 +91,10 @@ def piece_flags(tokenizer: BatchTokenizer) -> np.ndarray:
 
 
 def _check_unknown(counts: Dict[str, int]) -> None:
-    unknown = text_counts.describe(counts)
+    unknown = encoding.describe_counts(counts)
     if counts["unknown"] >= _UNKNOWN_ERROR * counts["tokens"]:
-        raise UserError(f"--vocab_file knows too little of the text: {unknown}; give a vocabulary for "
-                        "the text's language, with the right --do_lower_case, or make one with "
+        raise UserError(f"--vocab_file knows too little of the text: {unknown}; give a vocabulary "
+                        "for the text's language, with the right --do_lower_case, or make one with "
                         "pretraining.create_vocab")
     if unknown:
         log.warn(f"{unknown}: the vocabulary knows little of the text")

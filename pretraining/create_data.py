@@ -81,7 +81,7 @@ def main(flag_values: flags.FlagValues) -> None:
         return {**dataclasses.asdict(settings), "vocab_sha256": vocab_hash,
                 "num_files": len(outputs), "inputs": shards.sources(paths, part, whole)}
 
-    shard = shards.asked(flag_values)
+    shard = shards.from_flags(flag_values)
     shards.check(flag_values, outputs, facts_of)
     facts = facts_of(shard)
     if shard:

@@ -40,8 +40,8 @@ def define_flags() -> flags.FlagValues:
              "--init_checkpoint."),
             ("vocab_file", "The model's vocabulary, which --output_dir gets too; default: that "
              "beside --init_checkpoint or --bert_config_file."),
-            ("init_checkpoint", "Model to start from (folder, or prefix of a checkpoint), by default "
-             "random values.")):
+            ("init_checkpoint", "Model to start from (folder, or prefix of a checkpoint), by "
+             "default random values.")):
         flags.DEFINE_string(name, None, text, flag_values=values)
     flags.DEFINE_integer("max_seq_length", 128, "Tokens per example; the same as in the files.",
                          flag_values=values)

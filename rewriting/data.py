@@ -1,9 +1,10 @@
 """Slots with candidate phrases, tokenized in a store, for training and ranking."""
 
+import dataclasses
 import functools
 import os
 import pathlib
-from typing import Dict, NamedTuple, Sequence, Union
+from typing import Dict, Sequence, Union
 
 import numpy as np
 
@@ -23,13 +24,17 @@ KIND = label_types.SingleLabel(("does not fit", "fits"), name=task_json.SCORER)
 _SLOTS_AT_A_TIME = 4096
 
 
-class SlotSet(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class SlotSet:
     """The slots of a file with their phrases. Made by `load_slots`."""
     pairs: pairs.Pairs  # slot by slot, the fitting phrase first
     num_phrases: np.ndarray  # of each slot, [slots]
     num_fitting: np.ndarray  # fitting phrases of each slot, 0 or 1, [slots]
     content_hash: str
     path: str = ""  # of the file; "" of slots in memory
+
+    def __len__(self) -> int:
+        return len(self.pairs)
 
     @property
     def starts(self) -> np.ndarray:
@@ -115,7 +120,7 @@ def load_slots(path: str, encoding: Encoding, store_dir: str, *, dynamic_padding
     records = open_or_tokenize(
         path, encoding, store_dir, f"slots-{pathlib.Path(path).stem}", key, columns, read,
         functools.partial(_encode, encoding=encoding), unit="slots", chunk_size=_SLOTS_AT_A_TIME)
-    slots = _slot_set(records, content, encoding, dynamic_padding)._replace(path=path)
+    slots = dataclasses.replace(_slot_set(records, content, encoding, dynamic_padding), path=path)
     if labelled:
         return _readable(slots, encoding)
     odd = OddRows("phrases have no score, and empty lines in the predictions")
@@ -181,5 +186,6 @@ def _readable(slots: SlotSet, encoding: Encoding) -> SlotSet:
                  f"with their own phrase {int((~slot_kept).sum()):,} slots: they have no tokens or "
                  f"more than {pairs.longest_phrase(encoding.max_seq_length)}, and the model reads "
                  f"a phrase twice within --max_seq_length={encoding.max_seq_length}")
-    return slots._replace(pairs=slots.pairs.chosen(is_kept), num_phrases=num_phrases[slot_kept],
-                          num_fitting=slots.num_fitting[slot_kept])
+    return dataclasses.replace(
+        slots, pairs=slots.pairs.chosen(is_kept), num_phrases=num_phrases[slot_kept],
+        num_fitting=slots.num_fitting[slot_kept])

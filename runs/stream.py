@@ -113,7 +113,7 @@ def run(values: flags.FlagValues, stream: Stream) -> None:
     Results are written chunk by chunk, so that a resumed run forms the same batches and its numbers round
     the same.
     """
-    shard, output_file = shards.asked(values), values.output_file
+    shard, output_file = shards.from_flags(values), values.output_file
     files.check_output(output_file, "--output_file", [values.input_file])
     source = _source(values, shard)
     if shard:

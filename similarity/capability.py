@@ -93,7 +93,8 @@ class TextEncoder(Capability):
         texts = {name: data.load(file, self.encoding, self.similarity.query_prefix,
                                  job.settings.store_dir) for name, file in open_files.items()}
         train = texts.get("train") and (training or self._training)(job, texts["train"])
-        return Sets(train, *({"": texts[name]} if name in texts else {} for name in ("dev", "test")))
+        return Sets(train, *({"": texts[name]} if name in texts else {}
+                             for name in ("dev", "test")))
 
     def _training(self, job: Job, texts: TextSet) -> Training:
         objective = self.similarity.objective
@@ -124,7 +125,8 @@ class TextEncoder(Capability):
         with rows.predicted(test.source(), predict, job.settings.output_dir) as vectors:
             lines = (Rows(vectors, vectors.shape[1], numbers[:, 0]) if is_single
                      else evaluation.similarities(vectors, numbers))
-            results.write_lines(path, ("\t".join(f"{value:.9g}" for value in line) for line in lines))
+            results.write_lines(path, (
+                "\t".join(f"{value:.9g}" for value in line) for line in lines))
         log.info(f"Predicted {len(numbers):,} {'vectors' if is_single else 'lines'}: {path}")
 
     def page(self, job: Job, measured: Measured) -> List[Section]:

@@ -83,7 +83,8 @@ def _of_retrieval(texts: TextSet, vectors: Rows) -> Tuple[Dict[str, float], Show
     with_miss, rank = np.flatnonzero(~retrieval.hits.all(axis=1)), retrieval.hits.argmin(axis=1)
     nearest_negatives = (with_miss, rank[with_miss])
     negatives = retrieval.scores[nearest_negatives]
-    misses = np.stack([queries[with_miss], documents[retrieval.documents[nearest_negatives]]], axis=1)
+    misses = np.stack(
+        [queries[with_miss], documents[retrieval.documents[nearest_negatives]]], axis=1)
     others = np.roll(positives, len(positives) // 2)  # half the file away
     other = others != positives
     apart = np.stack([numbers[other, 0], documents[others[other]]], axis=1)

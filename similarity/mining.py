@@ -79,8 +79,8 @@ def mine(pairs: TextFile, index: Index, encoder: Encoder, settings: MiningSettin
                     num_written += 1
             counter.advance(len(chunk))
     if not num_written:
-        raise UserError(f"{pairs.path}: no pair has {counted(count, 'negatives')} among the documents "
-                        f"of --negative_ranks={settings.negative_ranks}; change these, "
+        raise UserError(f"{pairs.path}: no pair has {counted(count, 'negatives')} among the "
+                        f"documents of --negative_ranks={settings.negative_ranks}; change these, "
                         "--negative_margin or --num_negatives, or give more --documents")
     if num_written < num_pairs:
         log.info(f"Left out {num_pairs - num_written:,} of {num_pairs:,} pairs, which have fewer "

@@ -112,8 +112,8 @@ def _open_files(values: flags.FlagValues) -> Tuple[Optional[TextFile], Optional[
     if pairs.has_scores:
         pairs = pairs.as_pairs()
     if pairs.num_texts == 1:
-        raise UserError(f"--mine_negatives={pairs.path} has single texts, and negatives are those of "
-                        "pairs: an anchor and its positive")
+        raise UserError(f"--mine_negatives={pairs.path} has single texts, and negatives are those "
+                        "of pairs: an anchor and its positive")
     is_needed = not documents and not is_there(values.output_dir)
     return pairs if is_needed else documents, pairs
 

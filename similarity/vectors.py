@@ -30,7 +30,8 @@ class Encoder(OpenModel):
         full_size = self._model.config.hidden_size
         self.size = size or full_size
         if self.size > full_size:
-            raise UserError(f"--vector_size={size}: the model's vectors have {full_size} components")
+            raise UserError(
+                f"--vector_size={size}: the model's vectors have {full_size} components")
         super().__init__(self._model.forward(), trained.checkpoint, values)
 
     def facts(self) -> Dict[str, Any]:

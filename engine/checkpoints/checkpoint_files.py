@@ -5,7 +5,8 @@ PREFIX.index. The file `checkpoint` of a directory is written for other programs
 the files themselves.
 
 An index is read without TensorFlow, whose reader ends the process at a wrong shape. It is a table of
-LevelDB: blocks of rows, a block with the places of these blocks, and a footer with the place of that one.
+LevelDB: blocks of rows, a block with the places of these blocks, and a footer with the place of that
+one.
 """
 
 import contextlib

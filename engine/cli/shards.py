@@ -83,7 +83,7 @@ def count_on_ray(values: flags.FlagValues) -> Optional[int]:
     return values.shards
 
 
-def asked(values: flags.FlagValues, inputs: Optional[str] = "input_file") -> Optional[Shard]:
+def from_flags(values: flags.FlagValues, inputs: Optional[str] = "input_file") -> Optional[Shard]:
     """The part that --shard names; None without the flag.
 
     Args:
@@ -106,7 +106,9 @@ def asked(values: flags.FlagValues, inputs: Optional[str] = "input_file") -> Opt
 
 def num_lines(values: flags.FlagValues) -> int:
     """How many lines of the input are done of the part of --shard; 0 if the command does not record it."""
-    path = f"{asked(values).output(values.output_file)}.json" if values.get_flag_value("output_file", None) else ""
+    if not values.get_flag_value("output_file", None):
+        return 0
+    path = f"{from_flags(values).output(values.output_file)}.json"
     return files.read_json(path, "the record").get("rows", 0) if os.path.exists(path) else 0
 
 

@@ -1,8 +1,8 @@
 """Cuts the input: files into parts, which begin and end where records do, and streams into chunks.
 
-A part is found without reading what is before it, except in CSV, whose quotes must be counted. A chunk has a
-bounded size, to be processed in bounded memory. Lines of standard input come as they arrive, so that a single
-line is answered at once.
+A part is found without reading what is before it, except in CSV, whose quotes must be counted. A chunk
+has a bounded size, to be processed in bounded memory. Lines of standard input come as they arrive, so
+that a single line is answered at once.
 """
 
 import collections
@@ -174,7 +174,7 @@ class ArrivingLines:
         self._is_open = True
 
     def readline(self, size: int) -> bytes:
-        """The next line with its end; b"" at the end. One of over `parts.LINE_BYTES` comes in pieces."""
+        """The next line with its end; b"" at the end. One of over LINE_BYTES comes in pieces."""
         while not self._lines and self._is_open:
             self._read()
         return self._lines.popleft() if self._lines else b""

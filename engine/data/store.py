@@ -1,9 +1,9 @@
 """Records in flat arrays on disk, memory-mapped: written once, read by any number of runs.
 
-A store is a directory with one file per array, and `store.json`, which describes them and has a checksum of
-each file and of itself: a damaged store is rebuilt. Its name holds a hash of everything that determines its
-content, so that it is never stale; it is written under a temporary name and renamed, so that it is never
-incomplete. The caller interprets the arrays.
+A store is a directory with one file per array, and `store.json`, which describes them and has a
+checksum of each file and of itself: a damaged store is rebuilt. Its name holds a hash of everything
+that determines its content, so that it is never stale; it is written under a temporary name and
+renamed, so that it is never incomplete. The caller interprets the arrays.
 """
 
 import contextlib

@@ -38,7 +38,7 @@ class OddRows:
 
     Attributes:
         first: the reason of the first, or "".
-        reasons: the errors of unread rows, in order, if they are kept; the writer of a row takes its own.
+        reasons: the errors of unread rows, in order, if they are kept; a row's writer takes its own.
 
     Args:
         become: what happens to bad rows, for the warning: "have no prediction".
@@ -70,7 +70,7 @@ class OddRows:
         return {"error": self.reasons.popleft()}
 
     def report(self, num_rows: int, may_be_all: bool = False) -> None:
-        """Warns once of all bad rows; raises a UserError if all of the `num_rows` are bad and may not be."""
+        """Warns once of all bad rows; an error if all of the `num_rows` are bad, and may not be."""
         if self._count and self._count >= num_rows and not may_be_all:
             raise UserError(self.first)
         if self._count:

@@ -58,18 +58,25 @@ def difference(record: Mapping[str, Any], facts: Mapping[str, Any]) -> Optional[
     # Those of pretraining.create_data stand among the record's other entries.
     earlier = record["facts"] if isinstance(record.get("facts"), dict) else record
     for name, now in sorted(facts.items()):
-        how = _difference(earlier.get(name), now)
+        how = change(earlier.get(name), now)
         if how:
             return name if _HASH.fullmatch(str(now)) else f"{name}: {how}"
     return None
 
 
-def _difference(was: Any, now: Any) -> str:
+def change(was: Any, now: Any) -> str:
+    """How a fact differs from the recorded one: "was 1, now 2"; empty if it does not."""
     if isinstance(now, Source):
         return now.difference(was)
     if isinstance(was, list) and isinstance(now, list) and Source in map(type, now):
-        return next(filter(None, itertools.starmap(_difference, itertools.zip_longest(was, now))), "")
-    return "" if was == as_json(now) else f"was {log.brief(was)}, now {log.brief(now)}"
+        return next(filter(None, itertools.starmap(change, itertools.zip_longest(was, now))), "")
+    now = as_json(now)
+    if was == now:
+        return ""
+    if isinstance(was, dict) and isinstance(now, dict):
+        key = next(key for key in sorted({*was, *now}) if was.get(key) != now.get(key))
+        return f"{key} {change(was.get(key), now.get(key))}"
+    return f"was {log.brief(was)}, now {log.brief(now)}"
 
 
 def is_intact(path: str, record: Mapping[str, Any]) -> bool:

@@ -13,7 +13,7 @@ from engine import log
 from engine.checkpoints import checkpoints
 from engine.errors import UserError
 from engine.progress import counted
-from engine.training import loop, run_record
+from engine.training import checkpoint_hook, loop, run_record
 from engine.training.evaluations import Evaluations
 from engine.training.loop import Run
 from engine.training.settings import RunSettings
@@ -70,6 +70,8 @@ def _train(run: Run) -> None:
     if not is_left:
         if not run_record.load(output_dir):  # another program's folder
             run.save_description()
+        elif peers.is_chief:
+            checkpoint_hook.recover(output_dir)  # the disk may have failed after the last step
         return
     if not evaluations:
         _discard_evaluations(output_dir)

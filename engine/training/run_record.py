@@ -2,7 +2,6 @@
 
 import contextlib
 import glob
-import json
 import os
 from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional
 
@@ -11,7 +10,7 @@ from absl import flags
 from engine import log
 from engine.checkpoints import checkpoint_files, checkpoints
 from engine.data import plan
-from engine.disk import files
+from engine.disk import files, provenance
 from engine.errors import UserError
 from engine.settings import recorded
 from engine.training import settings as run_settings
@@ -201,16 +200,5 @@ def difference(output_dir: str, record: Record) -> str:
 
 
 def _changes(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> Dict[str, str]:
-    differences = {name: _difference(earlier.get(name), value) for name, value in now.items()}
-    return {name: difference for name, difference in differences.items() if difference}
-
-
-def _difference(earlier: Any, now: Any) -> str:
-    """Describes the difference of two values; empty if they are equal."""
-    now = json.loads(json.dumps(now))  # as in a record: tuples become lists
-    if earlier == now:
-        return ""
-    if isinstance(earlier, dict) and isinstance(now, dict):
-        key = next(key for key in sorted({*earlier, *now}) if earlier.get(key) != now.get(key))
-        return f"{key} was {log.brief(earlier.get(key))}, now {log.brief(now.get(key))}"
-    return f"was {log.brief(earlier)}, now {log.brief(now)}"
+    changes = {name: provenance.change(earlier.get(name), value) for name, value in now.items()}
+    return {name: change for name, change in changes.items() if change}

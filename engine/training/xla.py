@@ -1,11 +1,12 @@
 """Whether XLA compiles the layers of a training, and for which lengths of batches.
 
-A program is for one length, takes time to compile, and saves most launches of a layer. So batches are padded to
-the lengths for which compiling and computing take the least time, and --xla=auto compiles if that is less than
-without XLA. The rates are estimates for an A100 and for two CPU cores: no card has confirmed them.
+A program is for one length, takes time to compile, and saves most launches of a layer. So batches are
+padded to the lengths for which compiling and computing take the least time, and --xla=auto compiles if
+that is less than without XLA. The rates are estimates for an A100 and for two CPU cores: no card has
+confirmed them.
 
-The programs are compiled before the first step. Otherwise XLA would compile for each length when that first
-comes, one program after the other.
+The programs are compiled before the first step. Otherwise XLA would compile for each length when that
+first comes, one program after the other.
 """
 
 import itertools

@@ -1,7 +1,7 @@
 """Messages between workers, the connections that carry them, and the ports where workers listen.
 
-A message is a line of JSON with the keys and types of one of the kinds below. `decode`, the only decoder of
-network input, raises a ValueError for everything else, and the receiver closes the connection.
+A message is a line of JSON with the keys and types of one of the kinds below. `decode`, the only decoder
+of network input, raises a ValueError for everything else, and the receiver closes the connection.
 """
 
 import collections

@@ -2,8 +2,8 @@
 
 Every other worker has a temporary folder. It initially holds the files that the chief's training
 starts from: links to them if the output directory is on a shared disk, otherwise copies. On each disk,
-one worker builds the stores that all its workers read. Which disks are shared the workers see from
-files that each of them creates.
+one worker builds the stores that all its workers read. To find out which disks are shared, each worker
+creates a file and checks which others it can see.
 """
 
 import base64

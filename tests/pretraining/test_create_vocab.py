@@ -48,17 +48,10 @@ def test_without_the_package_one_line_says_how_to_install_it(
 @pytest.mark.parametrize("flags, mentions", [
     (dict(input_file="/no/such"), ["--input_file", "/no/such"]),
     (dict(), ["--input_file"]),
-    (dict(input_file="text.txt", vocab_size=50), ["--vocab_size=50", "104"])])
+    (dict(input_file="{}/text.txt", vocab_size=50), ["--vocab_size=50", "104"]),
+    (dict(input_file="/no/such", output_dir="{}"), ["not empty; name a new folder"])])
 def test_flags_that_do_not_go_together_are_refused(tmp_path, text_file, capsys, flags, mentions):
-    if flags.get("input_file") == "text.txt":
-        flags = {**flags, "input_file": text_file}
     with ends_with_error(capsys, *mentions):
-        run(tmp_path, **flags)
+        run(tmp_path, **{name: value.format(tmp_path) if isinstance(value, str) else value
+                         for name, value in flags.items()})
     assert not (tmp_path / "out").exists()
-
-
-def test_a_folder_that_is_not_empty_is_refused_before_the_text_is_read(
-        tmp_path, text_file, capsys, monkeypatch):
-    monkeypatch.setattr(create_vocab, "_lines", lambda path: pytest.fail("the text was read"))
-    with ends_with_error(capsys, "not empty; name a new folder"):
-        run(tmp_path, input_file=text_file, output_dir=tmp_path)

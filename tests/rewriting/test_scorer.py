@@ -10,6 +10,7 @@ import pytest
 from commands import ends_with_error, run_here
 from conftest import on_tensorflow_2
 from distillation import run as distillation_run
+from engine import progress
 from exports import run_frozen_graph, run_saved_model
 from pages import Page
 from rewriting import data, evaluation, run, slot_files
@@ -145,7 +146,7 @@ ODD = ["0\t" + "dog " * 40 + "\ta " + "“" * 160 + ".", "0\tcat\ta cat.", "0\t 
 
 @on_tensorflow_2
 def test_a_line_of_any_file_has_its_prediction_in_its_place_and_an_odd_one_none(
-        scorer, expected, flags, folder, tmp_path, capsys):
+        scorer, expected, flags, folder, tmp_path, capsys, monkeypatch):
     """The phrases of the test set in another order, without labels, in bert-ad's lines."""
     lines = [f"0\t{phrase}\t{slot.before}{slot_files.BERT_AD_MARK * len(phrase)}{slot.after}"
              for slot in slots_in(folder / "test.jsonl") for phrase in slot.phrases]
@@ -153,11 +154,13 @@ def test_a_line_of_any_file_has_its_prediction_in_its_place_and_an_odd_one_none(
     shuffled = [lines[number] for number in order]
     shuffled[2:2] = ODD
     (tmp_path / "lines.tsv").write_text("\n".join(shuffled) + "\n", encoding="utf-8")
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
     for _ in range(2):  # the second time from the store
         run_here({**flags, "test_file": tmp_path / "lines.tsv", "do_predict": True,
                   "predict_labels": "index", "num_cpu_replicas": 3, "predict_batch_size": 2}, run)
         said = capsys.readouterr().err
         assert f"Scoring: {len(shuffled):,} pairs in" in said and "pairs/s" in said
+        assert f"/{len(shuffled)} pairs, " in said
         warning, = [line for line in said.splitlines() if "no score" in line]
         assert f"4 of {len(shuffled)} phrases" in warning
         assert "phrase 3: it has no tokens, or more than 14" in warning

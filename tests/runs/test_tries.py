@@ -142,7 +142,7 @@ def test_flags_that_make_no_search_are_refused(changes, parts, flags, tmp_path, 
 
 @on_tensorflow_2
 @pytest.mark.parametrize("run, metric", (
-    ("tagging.run --crf", "eval_f1"), ("run_squad", "f1"), ("similarity.run", "mrr_at_10")))
+    ("tagging.run --crf", "eval_f1"), ("similarity.run", "mrr_at_10")))
 def test_other_commands_search_too(run, metric, tiny_model, tmp_path):
     toy_runs.train(run, tmp_path, tiny_model, do_eval=True, num_seeds=2, num_train_epochs=0.5)
     results = results_of(tmp_path / run)

@@ -272,7 +272,7 @@ def test_the_progress_of_vectors_is_shown_within_a_chunk_and_equal_texts_count(
     ({"negative_ranks": "5-2"}, ("--negative_ranks=5-2", "10-100")),
     ({"mine_negatives": "empty line.txt"}, ("--mine_negatives", "single texts")),
     ({"mine_negatives": "pairs.tsv", "negative_ranks": "41-50"}, ("no pair has 1 negative",)),
-    ({"output_file": "pairs.tsv", "mine_negatives": "pairs.tsv"}, ("--output_file", "also an input")),
+    ({"output_file": "pairs.tsv", "mine_negatives": "pairs.tsv"}, ("also an input",)),
     # An index of something else is not replaced.
     ({"documents": "pairs.tsv"}, ("texts.jsonl was made with another --documents",)),
     ({"vector_size": 4}, ("vectors.npy was made with another --vector_size",)),

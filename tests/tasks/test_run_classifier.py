@@ -133,10 +133,12 @@ def test_steps_and_examples_are_counted_with_accumulation(base_flags, tmp_path, 
 
 def test_the_same_command_again_trains_nothing_prepares_nothing_and_says_so(again, capsys):
     before = checkpoint_values(str(again["output_dir"]))
-    record = (again["output_dir"] / "run.json").read_text()
+    record, names = ((again["output_dir"] / name).read_text() for name in ("run.json", "checkpoint"))
+    (again["output_dir"] / "checkpoint").unlink()  # as if the disk had failed after the last step
     run_here({**again, "num_train_epochs": 1})
     said = capsys.readouterr().err
     assert "already trained to step 6 of 6: nothing is left to train" in said
+    assert (again["output_dir"] / "checkpoint").read_text() == names
     assert "Preparing" not in said and "WARNING" not in said
     after = checkpoint_values(str(again["output_dir"]))
     assert all(np.array_equal(value, after[name]) for name, value in before.items())
