@@ -317,7 +317,7 @@ def openapi(prefixes: List[str], gets: Mapping[str, Callable]) -> Dict[str, Any]
     for route, request in REQUESTS.items():
         answer = TypeAdapter(typing.get_type_hints(request.answer)["return"]).json_schema()
         paths[route] = {"post": {
-            "summary": request.__doc__,
+            "summary": " ".join(request.__doc__.split()),
             "requestBody": content("the request", schemas[request, "validation"]),
             "responses": {"200": content("the answer", answer),
                           "default": content("an error", schemas[Error, "validation"])}}}
