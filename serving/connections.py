@@ -53,8 +53,6 @@ async def _serve(server: Server, listener: socket.socket, ends: Callable[[], boo
     running = asyncio.ensure_future(server.serve(sockets=[listener]))
     while not ends() and not running.done():
         await asyncio.sleep(_POLL_SECONDS)
-    for each in server.servers:
-        each.close()  # to further connections
     await asyncio.sleep(_GRACE_SECONDS)
     server.should_exit = True
     await running
