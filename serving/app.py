@@ -35,10 +35,10 @@ _PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "page.html")
 _ADDRESS = re.compile(r"[\d.]*|\[.*\]")  # IPv4 or IPv6, or nothing: no name
 _DRAINED = 64  # times the largest body: what is read of a larger one, so that its sender hears why
 _RETRY = {"retry-after": "1"}  # seconds
-_OVERLOADED = (429, routes.OVERLOADED, "Model is overloaded")
-_REFUSALS = {Overloaded: _OVERLOADED, Closing: (503, routes.UNHEALTHY, "the service ends"),
-             Late: (504, routes.TIMEOUT, "the answer took longer than --timeout"),
-             Gone: (499, routes.TIMEOUT, "the client has gone")}
+_REFUSALS = {Overloaded: (429, "Model is overloaded", routes.OVERLOADED),
+             Closing: (503, "the service ends", routes.UNHEALTHY),
+             Late: (504, "the answer took longer than --timeout", routes.TIMEOUT),
+             Gone: (499, "the client has gone", routes.TIMEOUT)}
 
 
 class App(Starlette):
@@ -48,27 +48,31 @@ class App(Starlette):
         models: by name; the first one answers the routes without a name.
         token: of all requests but those to the page and /health; None: none is needed.
         origins: of the other sites' pages that may call the service.
-        is_local: only programs of this machine reach the service. Without a token it then answers to
-            addresses, "localhost" and the names of `origins` alone. Else a page of any site could
-            ask it, by giving the site's name this machine's address.
+        is_local: only programs of this machine reach the service. Without a token it then answers
+            to addresses, "localhost" and the names of `origins` alone. Else a page of any site
+            could ask it, by giving the site's name this machine's address.
     """
 
     def __init__(self, models: Mapping[str, ServedModel], limits: Limits,
-                 token: Optional[bytes] = None, origins: Sequence[str] = (), is_local: bool = False):
+                 token: Optional[bytes] = None, origins: Sequence[str] = (),
+                 is_local: bool = False):
         self._models, self._limits, self._token = models, limits, token
         self._hosts = None if token or not is_local else {
             "localhost", *(parse.urlsplit(origin).hostname for origin in origins)}
         self._prefixes = ["", *(f"/models/{name}" for name in models)]
-        self._open = {prefix + path for prefix in self._prefixes for path in ("", "/", "/health", "/ping")}
+        self._open = {prefix + path for prefix in self._prefixes
+                      for path in ("", "/", "/health", "/ping")}
         self._first, self._in_flight = next(iter(models)), 0
         self._metrics = metrics.Metrics(models, lambda: self._in_flight)
         self._workers = futures.ThreadPoolExecutor(limits.max_concurrent_requests)
         self._page = _page_response()
         self._gets = {"/health": self._health, "/ping": self._health, "/info": self._info,
-                      "/v1/models": self._list, "/metrics": self._show_metrics, "/openapi.json": self._openapi}
+                      "/v1/models": self._list, "/metrics": self._show_metrics,
+                      "/openapi.json": self._openapi}
         super().__init__(
             routes=self._routes("") + self._routes("/models/{name}"),
-            exception_handlers={HTTPException: _refuse, ClientDisconnect: _ignore, Exception: _fail},
+            exception_handlers={
+                HTTPException: _refuse, ClientDisconnect: _ignore, Exception: _fail},
             middleware=[
                 Middleware(CORSMiddleware, allow_origins=origins, allow_methods=["GET", "POST"],
                            allow_headers=["authorization", "content-type"]),
@@ -76,28 +80,28 @@ class App(Starlette):
         self.router.redirect_slashes = False
 
     def _routes(self, prefix: str) -> List[Route]:
-        posts = {route: route for route in routes.REQUESTS}
+        posts = [*routes.REQUESTS, "/"]
         gets = {**self._gets, "/": lambda model: self._page}
-        posts["/"] = ""
         if prefix:  # the page's addresses are relative to the model's, with its slash
-            posts[""], gets[""] = "", lambda model: RedirectResponse(f"{model.name}/", 308)
-        return [*(Route(prefix + path, functools.partial(self._post, route), methods=["POST"])
-                  for path, route in posts.items()),
-                *(Route(prefix + path, functools.partial(self._get, answer)) for path, answer in gets.items())]
+            posts, gets[""] = [*posts, ""], lambda model: RedirectResponse(f"{model.name}/", 308)
+        return [*(Route(prefix + path, functools.partial(self._post, path), methods=["POST"])
+                  for path in posts),
+                *(Route(prefix + path, functools.partial(self._get, answer))
+                  for path, answer in gets.items())]
 
     def _guarded(self, app: ASGIApp) -> ASGIApp:
         async def call(scope: Scope, receive: Receive, send: Send) -> None:
             headers, called = Headers(scope=scope), app
             host = re.sub(r":\d*$", "", headers.get("host", "").lower())
-            scheme, _, token = headers.get("authorization", "").partition(" ")
+            scheme, _, token = headers.get("authorization", "").encode("latin-1").partition(b" ")
             if self._hosts is not None and host not in self._hosts and not _ADDRESS.fullmatch(host):
                 called = _error(Refusal(
-                    403, routes.VALIDATION, "the service listens for this machine alone: "
-                    "--allowed_origin names sites that may call it, --token_file who may"))
+                    403, "the service listens for this machine alone: --allowed_origin names sites "
+                    "that may call it, --token_file who may"))
             elif self._token is not None and not (
-                    scheme.lower() == "bearer" and hmac.compare_digest(token.encode("latin-1"), self._token)
+                    scheme.lower() == b"bearer" and hmac.compare_digest(token, self._token)
                     or scope["path"] in self._open and scope["method"] != "POST"):
-                called = _error(Refusal(401, routes.VALIDATION, "send the header Authorization: Bearer TOKEN",
+                called = _error(Refusal(401, "send the header Authorization: Bearer TOKEN",
                                         **{"www-authenticate": "Bearer"}))
             await called(scope, receive, send)
 
@@ -105,8 +109,8 @@ class App(Starlette):
 
     def _model(self, name: str) -> ServedModel:
         if name not in self._models:
-            raise Refusal(404, routes.VALIDATION,
-                          f"there is no such model; those served are {', '.join(self._models)}")
+            raise Refusal(404, "there is no such model; those served are "
+                          f"{', '.join(self._models)}")
         return self._models[name]
 
     async def _get(self, answer: Callable[[ServedModel], Response], request: Request) -> Response:
@@ -119,7 +123,8 @@ class App(Starlette):
     def _list(self, model: ServedModel) -> Response:
         """The models, as OpenAI's clients expect them."""
         return JSONResponse({"object": "list", "data": [
-            {"id": name, "object": "model", "created": 0, "owned_by": "this service"} for name in self._models]})
+            {"id": name, "object": "model", "created": 0, "owned_by": "this service"}
+            for name in self._models]})
 
     def _show_metrics(self, model: ServedModel) -> Response:
         """Metrics for Prometheus."""
@@ -130,20 +135,20 @@ class App(Starlette):
         return JSONResponse(routes.openapi(self._prefixes, self._gets))
 
     def _info(self, model: ServedModel) -> Response:
-        """The model, as Text Embeddings Inference describes it and as the page needs it; the limits."""
+        """The model and the limits, as Text Embeddings Inference and the page need them."""
         description, limits = model.description, self._limits
-        labels = description.get("labels", [])
+        labels, ranks = description.get("labels", []), routes.RerankRequest.fits(model)
         kind, facts = description.get("kind", "classifier"), {}
-        if "vector" in model.reader.columns:
+        if routes.EmbedRequest.fits(model):
             kind, facts = "embedding", {"pooling": description.get("pooling", "mean")}
-        elif labels:
-            kind = "reranker" if routes.RerankRequest.fits(model) else "classifier"
+        elif labels or ranks:
+            kind = "reranker" if ranks else "classifier"
             facts = {"id2label": {str(index): label for index, label in enumerate(labels)},
                      "label2id": {label: index for index, label in enumerate(labels)}}
         return JSONResponse({
             "model_id": model.name, "served_model_name": model.name, "model_sha": model.sha,
-            "model_dtype": model.devices.dtype.name,
-            "model_type": {kind: facts}, "max_concurrent_requests": limits.max_concurrent_requests,
+            "model_dtype": model.devices.dtype.name, "model_type": {kind: facts},
+            "max_concurrent_requests": limits.max_concurrent_requests,
             "max_input_length": model.max_seq_length, "max_batch_tokens": model.max_batch_tokens,
             "max_batch_requests": None, "max_client_batch_size": limits.max_client_batch_size,
             "auto_truncate": False, "tokenization_workers": limits.max_concurrent_requests,
@@ -152,22 +157,25 @@ class App(Starlette):
             "routes": [route for route, request in routes.REQUESTS.items() if request.fits(model)],
             "card": model.card})
 
-    async def _post(self, route: str, request: Request) -> Response:
-        """The answer of a route, "" for the model's main one. Once the client goes, nothing more is computed."""
+    async def _post(self, path: str, request: Request) -> Response:
+        """The answer of a model. Once the client has gone, nothing more is computed."""
         model, limits = self._model(request.path_params.get("name", self._first)), self._limits
+        route = path if path in routes.REQUESTS else routes.main_route(model)
         # A page of another site can send texts and forms without asking, and JSON it cannot.
-        if request.headers.get("content-type", "").split(";")[0].strip().lower() != "application/json":
-            raise Refusal(415, routes.VALIDATION, "send the header Content-Type: application/json")
+        content_type = request.headers.get("content-type", "").split(";")[0].strip().lower()
+        if content_type != "application/json":
+            raise Refusal(415, "send the header Content-Type: application/json")
         if request.headers.get("content-encoding", "identity") != "identity":
-            raise Refusal(415, routes.VALIDATION, "send the body as it is, without Content-Encoding")
+            raise Refusal(415, "send the body as it is, without Content-Encoding")
         body = await self._read(request)
         if self._in_flight >= limits.max_concurrent_requests:
             self._metrics.count(model.name, route, 429, 0.0, 0)
-            raise Refusal(*_OVERLOADED, **_RETRY)
+            raise Refusal(*_REFUSALS[Overloaded], **_RETRY)
         self._in_flight += 1
         deadline = Deadline(limits.timeout)
         answering = asyncio.get_event_loop().run_in_executor(
-            self._workers, self._answer, model, route, body, "name" in request.path_params, deadline)
+            self._workers, self._answer, model, route, body, deadline,
+            "name" in request.path_params)
         leaving = asyncio.ensure_future(request.receive())
         try:
             await asyncio.wait([answering, leaving], return_when=asyncio.FIRST_COMPLETED)
@@ -188,10 +196,11 @@ class App(Starlette):
             elif size > _DRAINED * limit:
                 break
         if size > limit:
-            raise Refusal(413, routes.VALIDATION, f"the body has more than {limit} bytes", connection="close")
+            raise Refusal(413, f"the body has more than {limit} bytes", connection="close")
         return bytes(body)
 
-    def _answer(self, model: ServedModel, route: str, body: bytes, is_named: bool, deadline: Deadline) -> Response:
+    def _answer(self, model: ServedModel, route: str, body: bytes, deadline: Deadline,
+                is_named: bool) -> Response:
         start, status, num_texts = time.monotonic(), 500, 0
 
         def predict(examples: List[Example], truncate: Optional[bool]) -> List[routes.Entry]:
@@ -200,18 +209,18 @@ class App(Starlette):
             num_texts = len(entries)
             return entries
 
-        route = route or routes.main_route(model)
         try:
             request = routes.REQUESTS[route].read(body)
-            if not is_named and len(self._models) > 1:  # OpenAI's clients name the model in the body
+            if not is_named and len(self._models) > 1:  # OpenAI's clients name it in the body
                 model = self._model(getattr(request, "model", None) or model.name)
             if not request.fits(model):
-                raise Refusal(424, routes.BACKEND, f"model is not {request.needs}; see /predict")
+                raise Refusal(424, f"model is not {request.needs}; see /predict", routes.BACKEND)
             answer = request.answer(model, predict)
             try:
                 response = JSONResponse(answer)
             except ValueError:
-                raise Refusal(424, routes.BACKEND, "the model computes a score that is not a number") from None
+                raise Refusal(424, "the model computes a score that is not a number",
+                              routes.BACKEND) from None
             status = 200
             return response
         except Refusal as refusal:
@@ -220,29 +229,29 @@ class App(Starlette):
         finally:
             self._metrics.count(model.name, route, status, time.monotonic() - start, num_texts)
 
-    def _predict(self, model: ServedModel, examples: List[Example], truncate: bool, deadline: Deadline,
-                 is_split: bool) -> List[routes.Entry]:
+    def _predict(self, model: ServedModel, examples: List[Example], truncate: bool,
+                 deadline: Deadline, is_split: bool) -> List[routes.Entry]:
         limit, results = self._limits.max_client_batch_size, []
         if len(examples) > limit and not is_split:
-            raise Refusal(413, routes.VALIDATION,
-                          f"batch size {len(examples)} > maximum allowed batch size {limit}")
+            raise Refusal(
+                413, f"batch size {len(examples)} > maximum allowed batch size {limit}")
         try:
             while len(results) < len(examples):
                 part = examples[len(results):len(results) + limit]
                 results += model.answer(part, truncate=truncate, deadline=deadline)
         except TooLong as error:
-            raise Refusal(413, routes.VALIDATION, f"{error}; \"truncate\": true cuts it",
-                          len(results) + error.index) from None
+            raise Refusal(413, f"{error}; \"truncate\": true cuts it",
+                          index=len(results) + error.index) from None
         except tuple(_REFUSALS) as error:
             raise Refusal(*_REFUSALS[type(error)], **_RETRY) from None
         except UserError as error:
-            raise Refusal(424, routes.BACKEND, str(error)) from None
+            raise Refusal(424, str(error), routes.BACKEND) from None
         except Exception as error:  # TensorFlow's, such as a lack of memory
             log.warn(f"{model.name}: {type(error).__name__}: {error}")
-            raise Refusal(424, routes.BACKEND, "inference failed") from None
+            raise Refusal(424, "inference failed", routes.BACKEND) from None
         for index, result in enumerate(results):
             if isinstance(result, str):
-                raise Refusal(422, routes.UNREAD, result, index)
+                raise Refusal(422, result, routes.UNREAD, index)
         return [result.entry for result in results]
 
 
@@ -257,7 +266,7 @@ def _error(refusal: Refusal, path: str = "") -> Response:
 
 async def _refuse(request: Request, error: HTTPException) -> Response:
     if not isinstance(error, Refusal):  # Starlette's
-        error = Refusal(error.status_code, routes.VALIDATION, f"{error.detail}; see /openapi.json",
+        error = Refusal(error.status_code, f"{error.detail}; see /openapi.json",
                         **(error.headers or {}))
     return _error(error, request.url.path)
 
@@ -266,10 +275,11 @@ async def _ignore(request: Request, error: ClientDisconnect) -> Response:
     return Response()
 
 
-async def _fail(request: Request, error: Exception) -> Response:  # a bug of ours: the service goes on
+async def _fail(request: Request, error: Exception) -> Response:
+    """Logs a bug of ours; the service goes on."""
     lines = traceback.format_exception(None, error, error.__traceback__)
     log.warn(f"no answer to {request.url.path!r}: {''.join(lines)}")
-    return _error(Refusal(500, routes.BACKEND, "internal error"))
+    return _error(Refusal(500, "internal error", routes.BACKEND))
 
 
 def _page_response() -> Response:

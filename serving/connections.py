@@ -22,10 +22,10 @@ _GRACE_SECONDS = 1.0  # after the signal, in which requests that are on their wa
 
 
 def serve(app: Callable, listener: socket.socket, timeout: float, ends: Callable[[], bool]) -> None:
-    """Answers requests until `ends()` is true, then those that have begun or arrive within a second.
+    """Answers requests until `ends()` is true, and then those that arrive within a second.
 
-    From then on, answers tell clients to close their connections. Idle connections end after that second,
-    since a request that is on its way would be lost with its connection.
+    From then on, answers tell clients to close their connections. Idle connections end after that
+    second, since a request that is on its way would be lost with its connection.
 
     Args:
         app: an ASGI application.
@@ -53,8 +53,6 @@ async def _serve(server: Server, listener: socket.socket, ends: Callable[[], boo
     running = asyncio.ensure_future(server.serve(sockets=[listener]))
     while not ends() and not running.done():
         await asyncio.sleep(_POLL_SECONDS)
-    for each in server.servers:
-        each.close()  # to further connections
     await asyncio.sleep(_GRACE_SECONDS)
     server.should_exit = True
     await running
@@ -66,7 +64,7 @@ class _Server(Server):
 
 
 class _Connection(HttpToolsProtocol):
-    """A connection whose client has `timeout_keep_alive` seconds for each request and for each answer.
+    """A connection whose client has `timeout_keep_alive` seconds for a request, and for an answer.
 
     Uvicorn itself waits for ever for the rest of a request, and for an answer to be read.
     """

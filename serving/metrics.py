@@ -41,7 +41,8 @@ class Metrics:
             "serving_queued_tokens", "Tokens that wait, padding included.", ["model"],
             registry=self._registry)
         for name, model in models.items():
-            queued.labels(name).set_function(functools.partial(getattr, model.batcher, "queued_tokens"))
+            queued.labels(name).set_function(
+                functools.partial(getattr, model.batcher, "queued_tokens"))
 
     def count(self, model: str, route: str, status: int, seconds: float, num_texts: int) -> None:
         """Counts a request; `route` is one of ours, since each new one takes memory."""

@@ -1,7 +1,7 @@
 """The routes that predict: the fields that they read, and their answers.
 
-They follow Text Embeddings Inference, and OpenAI for embeddings, in their errors too. pydantic checks
-the fields, and /openapi.json describes them.
+They follow Text Embeddings Inference, and OpenAI for embeddings, in their errors too. pydantic
+checks the fields, and /openapi.json describes them.
 """
 
 import base64
@@ -23,23 +23,26 @@ from serving.model import ServedModel
 VALIDATION, EMPTY, UNREAD, BACKEND, OVERLOADED, UNHEALTHY, TIMEOUT = (
     "validation", "empty", "tokenizer", "backend", "overloaded", "unhealthy", "timeout")
 Entry = Dict[str, Any]
-Predict = Callable[[List[Example], Optional[bool]], List[Entry]]  # of examples; whether to cut long ones
+# (examples, whether to cut those that are too long) → their entries
+Predict = Callable[[List[Example], Optional[bool]], List[Entry]]
 
 
 class Refusal(HTTPException):
-    """A request gets an `Error` for an answer; `error_type` is one of the constants of this module."""
+    """A request gets an `Error` for an answer; its type is one of the constants of this module."""
 
-    def __init__(self, status: int, error_type: str, message: str, index: Optional[int] = None,
-                 **headers: str):
+    def __init__(self, status: int, message: str, error_type: str = VALIDATION,
+                 index: Optional[int] = None, **headers: str):
         super().__init__(status, log.visible(message), headers)
         self.error_type, self.index = error_type, index
 
 
 def _nested(*kinds: Any) -> Any:
-    """A union of a text, a list of texts … by depth; an error is of the depth that the value has."""
+    """A union of a text, a list of texts … by depth; errors are of the depth that a value has."""
     def tag(value: Any) -> str:
-        depth = 0 if not isinstance(value, list) else 2 if value and isinstance(value[0], list) else 1
-        return f"depth {min(depth, len(kinds) - 1)}"
+        depth = 0
+        while isinstance(value, list) and depth < len(kinds) - 1:
+            depth, value = depth + 1, next(iter(value), None)
+        return f"depth {depth}"
 
     return Annotated[Union[tuple(Annotated[kind, Tag(f"depth {depth}")]
                                  for depth, kind in enumerate(kinds))], Discriminator(tag)]
@@ -57,7 +60,7 @@ def _listed(texts: Union[str, List[str]]) -> List[str]:
 
 
 class Options(BaseModel):
-    """Fields of all routes; null counts as left out. Those of other services are read to refuse them."""
+    """Fields of all routes, others' to refuse them; null counts as left out."""
     model_config = ConfigDict(strict=True)
     truncate: Optional[bool] = None
     truncation_direction: Optional[Literal["Right", "right"]] = None
@@ -86,18 +89,18 @@ class Request(Options):
             return cls.model_validate_json(body)
         except ValidationError as error:
             fault = error.errors()[0]
-        where = [part for part in fault["loc"] if isinstance(part, str) and not part.startswith("depth ")]
-        index = next((part for part in fault["loc"] if isinstance(part, int)), None)
         if fault["type"] == "json_invalid":
-            raise Refusal(400, VALIDATION, fault["msg"])
-        message = f"`{'.'.join(where) or 'body'}`: {fault['msg']}"
+            raise Refusal(400, fault["msg"])
+        index = next((part for part in fault["loc"] if isinstance(part, int)), None)
+        names = [part for part in fault["loc"] if isinstance(part, str) and "depth " not in part]
+        message = f"`{'.'.join(names) or 'body'}`: {fault['msg']}"
         if fault["type"] == "too_short":
-            raise Refusal(400, EMPTY, message, index)
+            raise Refusal(400, message, EMPTY, index)
         if fault["type"] != "missing":
             message += f", not {log.brief(repr(fault['input']))}"
         if fault["type"] == "string_type":
             message += "; token ids are not read"
-        raise Refusal(422, VALIDATION, message, index)
+        raise Refusal(422, message, index=index)
 
     @classmethod
     def fits(cls, model: ServedModel) -> bool:
@@ -110,8 +113,8 @@ class Request(Options):
 
 
 class PredictRequest(Request):
-    """Predicts for a text, a pair of texts, or many. A classifier answers its labels, best first; other
-    models answer an object, such as {"value": 3.5} or {"entities": [...]}."""
+    """Predicts for a text, a pair of texts, or many. A classifier answers its labels, best first;
+    other models answer an object, such as {"value": 3.5} or {"entities": [...]}."""
     column = None
     inputs: _Rows
 
@@ -121,16 +124,17 @@ class PredictRequest(Request):
         are_pairs, takes_pairs = [len(row) == 2 for row in rows], model.reader.takes_pairs
         misfit = not (are_pairs[0] if takes_pairs is None else takes_pairs)
         if misfit in are_pairs:
-            raise Refusal(422, VALIDATION, {
+            raise Refusal(422, {
                 True: "the model takes pairs of texts: [first, second], or [[first, second], ...]",
                 False: "the model takes single texts: a text, or several as [[text], [text], ...]",
-                None: "the model reads texts or pairs of texts, and not both in a request"}[takes_pairs],
-                are_pairs.index(misfit))
-        answers = [
-            entry if "probabilities" not in entry else
-            sorted(({"score": score, "label": label} for label, score in entry["probabilities"].items()),
-                   key=lambda each: -each["score"])
-            for entry in predict([Example(*row[:1], *row[1:] or [None], None) for row in rows], self.truncate)]
+                None: "the model reads texts or pairs of texts, and not both in a request",
+            }[takes_pairs], index=are_pairs.index(misfit))
+        answers = predict([Example(row[0], row[1] if len(row) == 2 else None, None)
+                           for row in rows], self.truncate)
+        if "probabilities" in answers[0]:
+            answers = [sorted(({"score": score, "label": label} for label, score in
+                               entry["probabilities"].items()), key=lambda each: -each["score"])
+                       for entry in answers]
         return answers if is_batch else answers[0]
 
 
@@ -145,7 +149,7 @@ class Vectors(Request):
         if self.dimensions is None:
             return vectors
         if self.dimensions > len(vectors[0]):
-            raise Refusal(422, VALIDATION, f"`dimensions`: the model's vectors have {len(vectors[0])} "
+            raise Refusal(422, f"`dimensions`: the model's vectors have {len(vectors[0])} "
                           f"components, not {self.dimensions}")
         cut = np.array(vectors)[:, :self.dimensions]
         return (cut / np.maximum(np.linalg.norm(cut, axis=1, keepdims=True), 1e-12)).tolist()
@@ -162,8 +166,9 @@ class EmbedRequest(Vectors):
         if self.prompt_name is not None:
             prompt = model.description.get("query_prefix", "")
             if not prompt or self.prompt_name != "query":
-                raise Refusal(422, VALIDATION, f"`prompt_name`: the model has {'query alone' if prompt else 'none'}"
-                              f", not {log.brief(repr(self.prompt_name))}")
+                known = "query alone" if prompt else "none"
+                raise Refusal(422, f"`prompt_name`: the model has {known}, not "
+                              f"{log.brief(repr(self.prompt_name))}")
         return self.vectors([prompt + text for text in _listed(self.inputs)], predict)
 
 
@@ -204,12 +209,14 @@ class RerankRequest(Request):
 
     @classmethod
     def fits(cls, model: ServedModel) -> bool:
-        reader = model.reader  # one score: a number, or one of two probabilities
-        return bool(reader.takes_pairs) and reader.columns[0] == "label" and len(reader.columns) in (1, 3)
+        names = model.reader.columns  # one score: a number, or one of two probabilities
+        return bool(model.reader.takes_pairs) and names[0] == "label" and len(names) in (1, 3)
 
     def answer(self, model: ServedModel, predict: Predict) -> List[Dict[str, Any]]:
-        texts, order = _listed(self.texts), -1 if model.reader.ranks_first else 1  # phrases for a slot
-        entries = predict([Example(*(self.query, text)[::order], None) for text in texts], self.truncate)
+        texts = _listed(self.texts)
+        pairs = [(text, self.query) if model.reader.ranks_first else (self.query, text)
+                 for text in texts]
+        entries = predict([Example(*pair, None) for pair in pairs], self.truncate)
         scores = [entry["value"] if "value" in entry else list(entry["probabilities"].values())[1]
                   for entry in entries]
         return [{"index": index, "score": scores[index],
@@ -246,10 +253,12 @@ class TokenizeRequest(Request):
     def answer(self, model: ServedModel, predict: Predict) -> List[List[Dict[str, Any]]]:
         tokenizer = model.tokenizer
         ids, lengths = tokenizer.encode_batch(_listed(self.inputs))
-        rows = [[tokenizer.cls_id, *row, tokenizer.sep_id] if self.add_special_tokens is not False else row
-                for row in np.split(ids, np.cumsum(lengths)[:-1])]
-        return [[{"id": int(number), "text": token, "special": token in _SPECIAL, "start": None, "stop": None}
-                 for number, token in zip(row, tokenizer.convert_ids_to_tokens(row))] for row in rows]
+        rows = np.split(ids, np.cumsum(lengths)[:-1])
+        if self.add_special_tokens is not False:
+            rows = [[tokenizer.cls_id, *row, tokenizer.sep_id] for row in rows]
+        return [[{"id": int(number), "text": token, "special": token in _SPECIAL, "start": None,
+                  "stop": None} for number, token in zip(row, tokenizer.convert_ids_to_tokens(row))]
+                for row in rows]
 
 
 class DecodeRequest(Request):
@@ -265,7 +274,7 @@ class DecodeRequest(Request):
             try:
                 tokens = model.tokenizer.convert_ids_to_tokens(row)
             except KeyError as error:
-                raise Refusal(422, UNREAD, f"`ids`: the vocabulary has no {error}", index) from None
+                raise Refusal(422, f"`ids`: the vocabulary has no {error}", UNREAD, index) from None
             texts.append(" ".join(token for token in tokens if self.skip_special_tokens is False
                                   or token not in _SPECIAL).replace(" ##", ""))
         return texts
@@ -297,8 +306,9 @@ def openapi(prefixes: List[str], gets: Mapping[str, Callable]) -> Dict[str, Any]
         prefixes: of all routes.
         gets: the other routes, with functions whose texts describe them.
     """
-    schemas, components = models_json_schema([(body, "validation") for body in (*REQUESTS.values(), Error)],
-                                             ref_template="#/components/schemas/{model}")
+    schemas, components = models_json_schema(
+        [(body, "validation") for body in (*REQUESTS.values(), Error)],
+        ref_template="#/components/schemas/{model}")
 
     def content(what: str, schema: Dict[str, Any]) -> Dict[str, Any]:
         return {"description": what, "content": {"application/json": {"schema": schema}}}
@@ -307,7 +317,7 @@ def openapi(prefixes: List[str], gets: Mapping[str, Callable]) -> Dict[str, Any]
     for route, request in REQUESTS.items():
         answer = TypeAdapter(typing.get_type_hints(request.answer)["return"]).json_schema()
         paths[route] = {"post": {
-            "summary": request.__doc__,
+            "summary": " ".join(request.__doc__.split()),
             "requestBody": content("the request", schemas[request, "validation"]),
             "responses": {"200": content("the answer", answer),
                           "default": content("an error", schemas[Error, "validation"])}}}

@@ -10,14 +10,14 @@ from engine.errors import UserError
 
 # The version of ONNX's operators: onnxruntime 1.10, the last one for Python 3.7 and NumPy 1.18, reads it.
 OPSET = 15
-_HUGGING_FACE = {"input_mask": "attention_mask", "segment_ids": "token_type_ids"}  # their names of inputs
+_HUGGING_FACE = {"input_mask": "attention_mask", "segment_ids": "token_type_ids"}  # by our names
 
 
 def write(path: str, export_dir: str, metadata: Mapping[str, str]) -> None:
     """Writes the ONNX file of an export.
 
-    Its outputs have the names, types and shapes of the SavedModel's signature; its inputs are int64, and
-    have Hugging Face's names where there are such.
+    Its outputs have the names, types and shapes of the signature's. Its inputs are int64,
+    with Hugging Face's names where it has some.
 
     Args:
         path: the file, which replaces an earlier one.
@@ -61,15 +61,18 @@ def _prepare_for_others(onnx: Any, model: Any, metadata: Mapping[str, str]) -> N
     """Makes the inputs Hugging Face's, names the axes, and adds the metadata."""
     graph = model.graph
     has_words = any(tensor.name == "first_pieces" for tensor in graph.input)  # a tagger
+    int32 = {tensor.name: f"{tensor.name}/int32" for tensor in graph.input}
+    for node in graph.node:
+        node.input[:] = [int32.get(name, name) for name in node.input]
     for tensor in graph.input:
-        for node in graph.node:
-            node.input[:] = [f"{name}/int32" if name == tensor.name else name for name in node.input]
-        read, tensor.name = f"{tensor.name}/int32", _HUGGING_FACE.get(tensor.name, tensor.name)
+        read, tensor.name = int32[tensor.name], _HUGGING_FACE.get(tensor.name, tensor.name)
         tensor.type.tensor_type.elem_type = onnx.TensorProto.INT64
-        graph.node.insert(0, onnx.helper.make_node("Cast", [tensor.name], [read], to=onnx.TensorProto.INT32))
+        graph.node.insert(0, onnx.helper.make_node(
+            "Cast", [tensor.name], [read], to=onnx.TensorProto.INT32))
     for tensor in [*graph.input, *graph.output]:
         of_words = has_words and (tensor.name == "first_pieces" or tensor in graph.output)
-        for axis, name in zip(tensor.type.tensor_type.shape.dim, ["batch", "words" if of_words else "sequence"]):
+        names = ["batch", "words" if of_words else "sequence"]
+        for axis, name in zip(tensor.type.tensor_type.shape.dim, names):
             if not axis.dim_value:
                 axis.dim_param = name
     onnx.helper.set_model_props(model, dict(metadata))

@@ -43,7 +43,7 @@ def flat(value):
     if isinstance(value, (list, dict)):
         inner = [flat(each) for each in (value.values() if isinstance(value, dict) else value)]
         names = [sorted(value)] if isinstance(value, dict) else []
-        return sum((some[0] for some in inner), []), names + [some[1] for some in inner]
+        return sum((each[0] for each in inner), []), names + [each[1] for each in inner]
     return [], [value]
 
 
@@ -101,14 +101,14 @@ def test_vectors_are_those_of_predict_under_both_interfaces(service):
         service.post(f"{named}/embed", {"inputs": texts, "normalize": True}).body, vectors, atol=1e-5)
     np.testing.assert_allclose(
         service.post(f"{named}/embed", {"inputs": texts[0]}).body, vectors[:1], atol=1e-5)
-    asked = {"input": texts, "model": "vectors", "encoding_format": "float"}
+    body = {"input": texts, "model": "vectors", "encoding_format": "float"}
     for path in (f"{named}/v1/embeddings", "/v1/embeddings"):  # the body names the model, too
-        answer = service.post(path, asked).body
+        answer = service.post(path, body).body
         np.testing.assert_allclose([each["embedding"] for each in answer["data"]], vectors, atol=1e-5)
         assert [each["index"] for each in answer["data"]] == list(range(5))
     words = sum(len(text.split()) + 2 for text in texts)  # [CLS] and [SEP]
     assert answer["usage"] == {"prompt_tokens": words, "total_tokens": words}
-    coded = service.post("/v1/embeddings", dict(asked, encoding_format="base64")).body["data"]
+    coded = service.post("/v1/embeddings", dict(body, encoding_format="base64")).body["data"]
     np.testing.assert_allclose([np.frombuffer(base64.b64decode(each["embedding"]), "<f4")
                                 for each in coded], vectors, atol=1e-5)
 
@@ -196,9 +196,9 @@ def test_the_page_of_a_model_is_found_without_the_last_slash(service):
 def test_a_client_may_leave_out_the_route(service):
     for path, route in (("/", "/predict"), ("/models/tagger", "/predict"),
                         ("/models/vectors/", "/embed"), ("/models/pairs/", "/rerank")):
-        asked = {"inputs": "the cat sees", "truncate": None, "query": "the cat", "texts": ["a dog"]}
+        body = {"inputs": "the cat sees", "truncate": None, "query": "the cat", "texts": ["a dog"]}
         named = path.rstrip("/") + route
-        assert_close(service.post(path, asked).body, service.post(named, asked).body)
+        assert_close(service.post(path, body).body, service.post(named, body).body)
 
 
 def test_similarity_is_the_cosine_of_vectors(service):
@@ -210,8 +210,8 @@ def test_similarity_is_the_cosine_of_vectors(service):
     np.testing.assert_allclose(answer.body, vectors[1:] @ vectors[0], atol=1e-5)
     assert max(service.post("/models/vectors/similarity", {"inputs": {
         "source_sentence": text, "sentences": texts}}).body[index] for index, text in enumerate(texts)) <= 1
-    asked = {"inputs": {"source_sentence": "the cat " * 200, "sentences": ["the dog"]}}
-    assert [service.post("/models/vectors/similarity", {**asked, **extra}).status for extra in (
+    body = {"inputs": {"source_sentence": "the cat " * 200, "sentences": ["the dog"]}}
+    assert [service.post("/models/vectors/similarity", {**body, **extra}).status for extra in (
         {}, {"truncate": True}, {"parameters": {"truncate": True}})] == [413, 200, 200]
 
 

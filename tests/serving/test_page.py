@@ -67,10 +67,10 @@ def test_entities_are_marked_at_their_characters(browser, service):
     text = f"😀 the cat sees {CHINESE}"
     opened(browser, service, "tagger")
     ask(browser, text)
-    found, = service.post("/models/tagger/predict", {"inputs": [[text]]}).body
+    answer, = service.post("/models/tagger/predict", {"inputs": [[text]]}).body
     marks = browser.evaluate("[...document.querySelectorAll('mark')].map("
                              "mark => [mark.firstChild.data, mark.lastChild.textContent])")
-    assert marks and marks == [[each["text"], each["label"]] for each in found["entities"]]
+    assert marks and marks == [[each["text"], each["label"]] for each in answer["entities"]]
 
 
 def test_an_answer_is_marked_in_its_context(browser, service):

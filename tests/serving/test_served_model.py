@@ -39,19 +39,19 @@ def answer(served, examples, truncate=True):
     return served.answer(examples, truncate=truncate, deadline=Deadline(SECONDS))
 
 
-def assert_close(found, expected):
+def assert_close(values, expected):
     """Equal JSON values, numbers up to 1e-5."""
     if isinstance(expected, dict):
-        assert found.keys() == expected.keys()
-        found, expected = list(found.values()), list(expected.values())
+        assert values.keys() == expected.keys()
+        values, expected = list(values.values()), list(expected.values())
     if isinstance(expected, list):
-        assert len(found) == len(expected)
-        for one, other in zip(found, expected):
+        assert len(values) == len(expected)
+        for one, other in zip(values, expected):
             assert_close(one, other)
     elif isinstance(expected, float):
-        assert found == pytest.approx(expected, abs=1e-5)
+        assert values == pytest.approx(expected, abs=1e-5)
     else:
-        assert found == expected
+        assert values == expected
 
 
 def texts_of(takes_pairs, count=40):
@@ -105,8 +105,8 @@ def test_onnxruntime_computes_by_default_in_float32_from_a_file_that_the_first_s
             os.utime(str(path), (0, 0))
         served = serve(tmp_path / "model", **{"engine": None, **options})
         served.close()
-        made, = (tmp_path / "model").glob("serving-*.onnx")
-        return made, os.path.getmtime(str(made)), capfd.readouterr().err
+        file, = (tmp_path / "model").glob("serving-*.onnx")
+        return file, os.path.getmtime(str(file)), capfd.readouterr().err
 
     first, _, said = open_and_close()
     assert f"Converting the model to ONNX: {first}" in said
@@ -124,8 +124,8 @@ def test_onnxruntime_computes_by_default_in_float32_from_a_file_that_the_first_s
 
 def test_there_is_a_toy_of_every_kind(toys):
     assert set(toys) == set(KINDS)
-    found = {kinds.open_reader(folder)[0].description()["kind"] for folder in toys.values()}
-    assert found == set(kinds.CLASSES)
+    values = {kinds.open_reader(folder)[0].description()["kind"] for folder in toys.values()}
+    assert values == set(kinds.CLASSES)
 
 
 @on_tensorflow_2
@@ -134,9 +134,9 @@ def test_bfloat16_answers_as_the_predictor_does_in_it(toys):
     texts = texts_of(True)
     expected, exact = (TextPredictor(toys["pairs"], num_cpu_replicas=1, precision=precision)(texts)
                        for precision in ("bfloat16", "float32"))
-    found = entries(ask_at_a_time(served, texts))
+    values = entries(ask_at_a_time(served, texts))
     differences = [[abs(one["probabilities"]["yes"] - other["probabilities"]["yes"])
-                    for one, other in zip(found, others)] for others in (expected, exact)]
+                    for one, other in zip(values, others)] for others in (expected, exact)]
     assert max(differences[0]) < 0.02 and 0 < max(differences[1]) < 0.05
     served.close()
 

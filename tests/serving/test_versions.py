@@ -52,8 +52,8 @@ def test_the_newest_version_that_opens_is_served(exported, tmp_path, capfd):
     values = flags.FlagValues()
     model.define_flags(values)
     values(["", "--num_cpu_replicas=1", "--engine=tensorflow"])
-    found = model.open_newest("toy", str(tmp_path / "models"), values,
+    served = model.open_newest("toy", str(tmp_path / "models"), values,
                               device_flags.find_devices(values, training=False))
-    assert found.sha == "2" and "the version before it is served" in capfd.readouterr().err
-    assert found.card.startswith("# ")
-    found.close()
+    assert served.sha == "2" and "the version before it is served" in capfd.readouterr().err
+    assert served.card.startswith("# ")
+    served.close()
