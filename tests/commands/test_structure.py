@@ -95,9 +95,10 @@ def test_what_others_may_have_written_is_opened_where_it_is_looked_at_first():
 
 # Lower a number when its room shrinks. It rises only with a line of CHANGELOG.md that says what users gain.
 MOST_LINES = {
-    "augmentation": 779, "benchmarks": 5806, "distillation": 844, "encoder": 2249, "engine": 8568, "features": 203,
-    "pretraining": 1644, "reading": 1200, "rewriting": 1615, "root": 3077, "runs": 2838, "scripts": 819,
-    "serving": 2095, "similarity": 1905, "tagging": 1248, "tasks": 1573}
+    "augmentation": 672, "benchmarks": 5417, "distillation": 789, "encoder": 2434, "engine": 8383,
+    "features": 171, "pretraining": 1579, "reading": 1111, "rewriting": 1550, "root": 3152,
+    "runs": 2424, "scripts": 740, "serving": 2039, "similarity": 1791, "tagging": 1201,
+    "tasks": 1521}
 
 
 def test_no_room_grows():
