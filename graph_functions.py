@@ -225,7 +225,10 @@ def compiled(function: Callable[..., List[tf.Tensor]], name: str,
 
 
 def cast_together(tensors: Sequence[tf.Tensor], dtype: tf.DType) -> List[tf.Tensor]:
-    """Casts the tensors of other types in one program. Each gradient is cast alone, and shows its bits."""
+    """Casts all tensors of another type in one program of XLA.
+
+    Gradients are cast one by one, so that `gradient_exchange.before_widening` sees their 16 bits.
+    """
     @tf.custom_gradient
     def cast(*own):
         return _program(_cast, "cast", dtype, *map(_spec, own))(*own), lambda *d_values: [

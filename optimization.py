@@ -209,8 +209,8 @@ def mean_gradients(loss_of: Callable[[Union[int, tf.Tensor]], tf.Tensor], num_mi
             in a variable scope that reuses the variables.
         loss_scale: if given, gradients are those of the loss times its value. The returned
             loss is not multiplied.
-        compiled: let XLA add the dense gradients of a layer in one program, from 16 bits if they have
-            no more.
+        compiled: let XLA add a layer's dense gradients in one program, which also widens those of
+            16 bits.
     """
     scale = None if loss_scale is None else tf.convert_to_tensor(loss_scale.value)
     if num_micro_batches > 1:  # scaled losses instead of a pass over all gradients at the end

@@ -160,7 +160,7 @@ def entries_of_vectors(states: np.ndarray) -> Iterator[Dict[str, Any]]:
 
 
 def json_line(number: int, text: Any, entry: Union[Dict[str, Any], str]) -> str:
-    """A line for the text of this number, from 0 in the whole input; `entry` may be an error."""
+    """A line for the text of this number, from 0 in the input or its part; `entry` may be an error."""
     entry = {"error": entry} if isinstance(entry, str) else entry
     return json.dumps({"linex_index": number, **entry}) + "\n"
 

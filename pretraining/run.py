@@ -74,7 +74,7 @@ def _model(values: flags.FlagValues) -> Pretraining:
 
 
 def _vocabulary(values: flags.FlagValues, config: BertConfig) -> Optional[Encoding]:
-    """The model's vocabulary: --vocab_file, or one that is path and fits; None with a warning."""
+    """The vocabulary of --vocab_file, or vocab.txt beside the config; None, with a warning, if it does not fit."""
     examples = pretraining_tfrecords.find(required(values, "input_file"), "--input_file")
     path = model_flags.find_file(values, "vocab_file", vocabulary.FILE) or os.path.join(
         os.path.dirname(values.bert_config_file or ""), vocabulary.FILE)

@@ -159,7 +159,7 @@ def _percents(questions: Sequence[Answered]) -> Tuple[float, float]:
 def _best(questions: Sequence[Answered], name: str) -> Tuple[float, float]:
     """The best score, in percent, and the odds above which it is predicted to have no answer.
 
-    The questions are gone through from the lowest odds: each is answered from there on.
+    The threshold rises from the lowest odds; each step answers one more question.
     """
     score = best = float(sum(not question.has_answer for question in questions))
     threshold = 0.0

@@ -141,8 +141,11 @@ def run(values: flags.FlagValues, stream: Stream) -> None:
                      total=texts.total and texts.total - num_done) as counter:
             # While a card computes, the processor reads on.
             for rows, of_model in encoded if arriving else ahead(encoded):
+                of_rows = list(stream.predict(of_model, counter.advance))
+                if len(of_rows) != len(rows):  # or a row would be lost
+                    raise ValueError(f"{len(of_rows)} results of {len(rows)} {stream.rows}")
                 results = [_result(row is stream.unread, result, odd)
-                           for row, result in zip(rows, stream.predict(of_model, counter.advance))]
+                           for row, result in zip(rows, of_rows)]
                 append(texts.header[:0].join(map(texts.write, itertools.count(number), rows, results)),
                        len(rows))
                 number += len(rows)

@@ -60,7 +60,7 @@ def _listed(texts: Union[str, List[str]]) -> List[str]:
 
 
 class Options(BaseModel):
-    """Fields of all routes, others' to refuse them; null counts as left out."""
+    """Fields of all routes; some are here only to be refused by name. null counts as left out."""
     model_config = ConfigDict(strict=True)
     truncate: Optional[bool] = None
     truncation_direction: Optional[Literal["Right", "right"]] = None

@@ -109,7 +109,7 @@ class TextEncoder(Capability):
                 dynamic_padding=job.settings.training.dynamic_padding),
             facts={"--loss": objective.loss, "--temperature": objective.temperature,
                    "--symmetric": objective.symmetric, "--spread_duplicates": objective.spreads},
-            baseline=Baseline("giving all texts the same vector", lambda indices: _loss_of_equals(
+            baseline=Baseline("giving all texts the same vector", lambda indices: loss_of_equals(
                 texts, objective, indices)))
 
     def forward(self, *_: Any) -> Forward:
@@ -182,10 +182,12 @@ def described(folder: str) -> Optional[Similarity]:
     return Similarity(pooling, description["query_prefix"], tuple(sizes))
 
 
-def _loss_of_equals(texts: TextSet, objective: Objective, indices: np.ndarray) -> float:
+def loss_of_equals(texts: TextSet, objective: Objective, indices: np.ndarray) -> float:
     """The loss of a step if all vectors are equal; equal texts are not looked at."""
     if objective.loss == model.RANKING:
-        return float(np.log(len(indices) * max(1, texts.num_texts - 1)))
+        among_candidates = np.log(len(indices) * max(1, texts.num_texts - 1))
+        return float((among_candidates + np.log(len(indices))) / 2 if objective.symmetric
+                     else among_candidates)
     scores = np.sort(texts.scores[indices])
     return float(np.log1p(np.searchsorted(scores, scores, side="left").sum()))
 

@@ -96,7 +96,7 @@ def _connected(address: str) -> Iterator[None]:
 
 
 def _make(command: str, argv: List[str], count: int, missing: Dict[int, str]) -> None:
-    """Makes the parts that were lost; takes those that it made out of `missing`, part → why it is missing."""
+    """Makes the lost parts, and removes those that are done from `missing` (part → why it is missing)."""
     from ray import exceptions
     lost = [index for index, reason in missing.items() if reason == _LOST]
     pool = _start_workers(command, argv, len(lost))

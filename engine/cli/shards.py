@@ -105,7 +105,7 @@ def from_flags(values: flags.FlagValues, inputs: Optional[str] = "input_file") -
 
 
 def num_lines(values: flags.FlagValues) -> int:
-    """How many lines of the input are done of the part of --shard; 0 if the command does not record it."""
+    """The lines of the input that this part has done; 0 without a record."""
     if not values.get_flag_value("output_file", None):
         return 0
     path = f"{from_flags(values).output(values.output_file)}.json"

@@ -32,7 +32,10 @@ def main(arguments: List[str]) -> int:
     except UserError as error:
         command.exit_with(error)
     if int(processes) > 1 and os.environ.get(_CARDS):
-        pin(os.environ[_CARDS])
+        try:
+            pin(os.environ[_CARDS])
+        except (OSError, UserError) as error:  # a worker on other cores is only slower
+            log.warn(f"the worker runs on all cores, not only those beside its cards: {error}")
     worker = subprocess.Popen([sys.executable, *words], stdin=subprocess.DEVNULL)
     threading.Thread(target=_pass_signals, args=(worker,), daemon=True).start()
     return status_of(worker.wait())

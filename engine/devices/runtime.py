@@ -1,4 +1,4 @@
-"""The differences of TensorFlow 1.15 and 2.15; one more is in `graph_functions`.
+"""The differences of TensorFlow 1.15 and 2.15; two more are in `graph_functions`.
 
 Every room imports it before anything that uses TensorFlow: it makes 2.15 behave like 1.15 (graphs,
 sessions, Estimator), and has Python's garbage collector run less often.

@@ -16,7 +16,7 @@ _HASH = re.compile("[0-9a-f]{64}")
 
 
 class Source:
-    """A file, or a part of one, whose content counts, as a fact of what is made from it.
+    """An input file, or a part of one, as a fact in the record of an output; compared by content.
 
     Args:
         whole: the records that a part has whole, see `parts`; default: by the name of the file.

@@ -1,6 +1,6 @@
 """What a process has alone while it lives: locks of outputs, and temporary folders.
 
-All output is written in a temporary folder, and moved out when complete. Its name is random and only
+Output that is not resumed is written in a temporary folder, and moved out when complete. Its name is random and only
 its owner may enter it, so that nobody can plant a link where a file will be opened. A process locks its
 folders, and leftovers, which are not locked, are removed. The death of a process frees its locks.
 """

@@ -74,7 +74,7 @@ class LearningCheck:
         return step in self._due and not (losses - bounds).mean() < 0
 
     def _remedies(self, step: int, losses: np.ndarray) -> str:
-        """What helps after what was seen: a loss that rose to these last ones, few steps, a high rate."""
+        """What may help, by the curve of the loss, the number of steps and the learning rate."""
         earlier = np.array([
             value for number, value in summaries.read_history(self._output_dir).get("loss", ())
             if min(self._due) - self._span < number <= step - self._span] or [math.nan])

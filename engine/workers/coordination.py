@@ -76,7 +76,7 @@ class Peers:
                     link.send({"key": messages.cut(key), "value": value})
 
     def hear(self, index: int, key: str) -> Any:
-        """Waits for the next value from a worker, the chief or the chief's; it must have this key."""
+        """Receives the next value from a worker. Raises a UserError if its key is another."""
         with self._news:
             said = self._said[index]
             # In short waits, because signals are handled between them.

@@ -1,10 +1,12 @@
 """The losses and their gradients equal those of NumPy, derived by hand, in float64."""
 
+from unittest import mock
+
 import numpy as np
 import pytest
 
 from conftest import plain_session
-from similarity import losses
+from similarity import capability, losses
 from similarity.model import Objective, _loss
 from similarity_reference import cosent, of_sizes, ranked
 
@@ -54,6 +56,17 @@ def test_the_ranking_loss_is_that_of_all_candidates_but_equal_texts(num_texts, s
     np.testing.assert_allclose(value, expected[0], rtol=1e-5)
     np.testing.assert_allclose(gradient, expected[1], atol=1e-5)
     assert np.abs(expected[1]).max() > 0.1
+
+
+@pytest.mark.parametrize("num_texts", (2, 4))
+@pytest.mark.parametrize("symmetric", (False, True))
+def test_a_training_learns_something_if_its_loss_is_below_that_of_equal_vectors(num_texts, symmetric):
+    objective = Objective("ranking", TEMPERATURE, symmetric, ())
+    texts = np.arange(COUNT * num_texts).reshape(COUNT, num_texts)
+    value, _ = in_tensorflow(pool_of(np.ones([COUNT, num_texts, SIZE]), texts, np.zeros(COUNT)),
+                             num_texts, objective)
+    text_set = mock.Mock(num_texts=num_texts)
+    assert capability.loss_of_equals(text_set, objective, np.arange(COUNT)) == pytest.approx(value, rel=1e-5)
 
 
 @pytest.mark.parametrize("scores", (
