@@ -33,9 +33,9 @@ from engine import log, settings
 from engine.checkpoints import checkpoints
 from engine.cli import command, device_flags, shards
 from engine.data import text_files
-from engine.data.parts import Part, in_chunks
 from engine.devices.devices import FLOAT32
 from engine.disk import files
+from engine.disk.parts import Part, in_chunks
 from engine.disk.provenance import Source
 from engine.disk.resumable_file import ResumableFile
 from engine.errors import UserError

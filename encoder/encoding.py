@@ -16,7 +16,7 @@ from encoder import vocabulary
 from encoder.long_texts import LongTexts
 from engine import log
 from engine.data import store
-from engine.data.parts import in_chunks
+from engine.disk.parts import in_chunks
 from engine.errors import UserError
 from engine.progress import Counter
 from tokenization import BatchTokenizer

@@ -16,10 +16,10 @@ from encoder import bert
 from encoder.encoding import Encoding, encode_texts_and_pairs
 from engine.checkpoints.checkpoints import Checkpoint
 from engine.cli.shards import Shard
-from engine.data import parts, store, text_files
+from engine.data import store, text_files
 from engine.data.batches import Source, token_features
 from engine.data.text_files import OddRows
-from engine.disk import provenance
+from engine.disk import parts, provenance
 from engine.disk.resumable_file import array_header
 from engine.model import Forward, Mode, Outputs
 from runs import stream

@@ -9,7 +9,7 @@ import numpy as np
 from encoder import encoding
 from engine import log
 from engine.data import store
-from engine.data.parts import in_chunks
+from engine.disk.parts import in_chunks
 from engine.errors import UserError
 from engine.progress import Counter
 from pretraining import workers

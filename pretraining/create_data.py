@@ -28,8 +28,8 @@ from encoder import vocabulary
 from engine import log
 from engine.checkpoints import checkpoint_files
 from engine.cli import command, shards
-from engine.data import parts, store
-from engine.disk import files, provenance, scratch
+from engine.data import store
+from engine.disk import files, parts, provenance, scratch
 from engine.disk.provenance import Source
 from engine.errors import UserError
 from engine.progress import Counter

@@ -27,9 +27,9 @@ from engine.checkpoints import checkpoints
 from engine.cli import command, device_flags, shards
 from engine.data import store, text_files
 from engine.data.batches import Features, Source
-from engine.data.parts import ArrivingLines
 from engine.data.text_files import OddRows
 from engine.disk import provenance
+from engine.disk.parts import ArrivingLines
 from engine.inference import PredictionSettings
 from pretraining import model
 from pretraining.corpus import piece_flags

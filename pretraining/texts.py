@@ -11,9 +11,9 @@ import re
 import zlib
 from typing import Callable, Iterable, Iterator, List, Mapping, NamedTuple, Tuple
 
-from engine.data import parts, text_files
+from engine.data import text_files
 from engine.data.text_files import OddRows
-from engine.disk import files
+from engine.disk import files, parts
 from engine.errors import UserError
 
 _PAIR_FIELDS = 4

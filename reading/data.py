@@ -13,9 +13,9 @@ from encoder.encoding import Encoding, open_or_tokenize
 from engine import log
 from engine.data import store, text_columns
 from engine.data.batches import Source, token_features
-from engine.data.parts import in_chunks
 from engine.data.store import chunk_of
 from engine.disk import files, provenance
+from engine.disk.parts import in_chunks
 from engine.errors import UserError
 from engine.model import Baseline
 from engine.settings import setting

@@ -15,9 +15,9 @@ from engine import log, settings
 from engine.cli import command, device_flags, shards
 from engine.cli.shards import Shard
 from engine.data import text_files
-from engine.data.parts import ArrivingLines
 from engine.data.text_files import OddRows
 from engine.disk import files
+from engine.disk.parts import ArrivingLines
 from engine.disk.provenance import Source
 from engine.inference import PredictionSettings
 from engine.progress import counted

@@ -8,8 +8,8 @@ from absl import flags
 
 from engine.data import text_files
 from engine.data.text_files import OddRows
-from engine.data.parts import Part
 from engine.disk import files
+from engine.disk.parts import Part
 from runs import columns
 from runs.rows import UNREAD, read_split
 

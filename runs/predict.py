@@ -12,9 +12,10 @@ from absl import flags
 
 from engine import settings
 from engine.cli import command, device_flags, shards
-from engine.data import parts, text_files
-from engine.data.parts import ArrivingLines
+from engine.data import text_files
 from engine.data.text_files import OddRows, attempt
+from engine.disk import parts
+from engine.disk.parts import ArrivingLines
 from engine.disk.provenance import Source
 from engine.errors import UserError
 from engine.inference import PredictionSettings

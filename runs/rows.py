@@ -8,8 +8,8 @@ from typing import Any, Callable, Counter, Iterator, List, NamedTuple, Optional,
 from encoder.label_types import Kind
 from engine import log
 from engine.data import text_files
-from engine.data.parts import Part
 from engine.data.text_files import OddRows, attempt
+from engine.disk.parts import Part
 from engine.errors import UserError
 
 

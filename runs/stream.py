@@ -17,9 +17,9 @@ from engine.cli import device_flags, shards
 from engine.cli.shards import Shard
 from engine.data import text_files
 from engine.data.batches import Source
-from engine.data.parts import ArrivingLines, ahead, in_chunks
 from engine.data.text_files import OddRows
 from engine.disk import files, resumable_file
+from engine.disk.parts import ArrivingLines, ahead, in_chunks
 from engine.errors import UserError
 from engine.inference import PredictionSettings, Predictor
 from engine.model import Forward

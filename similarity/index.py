@@ -11,9 +11,8 @@ from typing import Iterator, Set
 
 import numpy as np
 
-from engine.data import parts
-from engine.data.parts import in_chunks
-from engine.disk import files, provenance
+from engine.disk import files, parts, provenance
+from engine.disk.parts import in_chunks
 from engine.disk.provenance import Source
 from engine.disk.resumable_file import ResumableFile, array_header, record_of
 from engine.errors import UserError

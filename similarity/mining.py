@@ -10,7 +10,7 @@ import numpy as np
 
 from encoder.label_types import LINE_CHARACTERS
 from engine import log
-from engine.data.parts import in_chunks
+from engine.disk.parts import in_chunks
 from engine.errors import UserError
 from engine.progress import Counter, counted
 from engine.settings import setting

@@ -26,9 +26,9 @@ from encoder.label_types import LINE_CHARACTERS
 from engine import log, settings
 from engine.cli import command, device_flags
 from engine.data import text_files
-from engine.data.parts import ArrivingLines, in_chunks
 from engine.data.text_files import OddRows
 from engine.disk import files
+from engine.disk.parts import ArrivingLines, in_chunks
 from engine.errors import UserError
 from engine.inference import PredictionSettings
 from engine.progress import Counter

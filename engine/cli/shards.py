@@ -12,8 +12,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 from absl import flags
 
 from engine import log, settings
-from engine.data import parts
-from engine.disk import files, provenance
+from engine.disk import files, parts, provenance
 from engine.disk.provenance import Source
 from engine.errors import UserError
 

@@ -15,9 +15,8 @@ from typing import (
     Union)
 
 from engine import log
-from engine.data import parts
-from engine.data.parts import ArrivingLines
-from engine.disk import files
+from engine.disk import files, parts
+from engine.disk.parts import ArrivingLines
 from engine.errors import UserError
 
 Path = Union[str, parts.Part]  # a file, or a part of one

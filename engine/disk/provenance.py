@@ -8,8 +8,7 @@ import re
 from typing import Any, Dict, List, Mapping, Optional, Union
 
 from engine import log
-from engine.data import parts
-from engine.disk import files
+from engine.disk import files, parts
 from engine.errors import UserError
 
 _HASH = re.compile("[0-9a-f]{64}")

@@ -10,7 +10,7 @@ import pytest
 import processes
 from commands import arguments, run_here
 from conftest import on_tensorflow_1, on_tensorflow_2, sentences
-from engine.data.parts import ArrivingLines, in_chunks
+from engine.disk.parts import ArrivingLines, in_chunks
 from rewriting import run
 from rewriting.slot_files import SlotExample
 from rewriting_files import made_up_texts, write_slots

@@ -42,6 +42,17 @@ def test_imports_point_one_way():
     assert not wrong
 
 
+def test_imports_within_the_engine_point_one_way():
+    folders = ["disk", "checkpoints", "workers", "devices", "data", "training", "cli"]  # lowest first
+    wrong = []
+    for name in (name for name in python_files() if name.startswith("engine/") and name.count("/") == 2):
+        imported = {node.module.split(".")[1] for node in ast.walk(syntax_of(name))
+                    if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("engine.")}
+        above = folders[folders.index(name.split("/")[1]) + 1:]
+        wrong += [f"{name} imports engine.{folder}" for folder in imported.intersection(above)]
+    assert not wrong
+
+
 @pytest.mark.parametrize("attribute, owners", [
     ("MirroredStrategy", {"engine/devices/devices.py"}),
     ("MultiWorkerMirroredStrategy", {"engine/devices/devices.py"}),
@@ -89,15 +100,15 @@ def test_what_others_may_have_written_is_opened_where_it_is_looked_at_first():
         return getattr(node.func, "id", "") == "open" and not any(
             letter in mode for mode in modes for letter in "wax")
     assert files_with(reads) == {
-        "engine/disk/files.py", "engine/cli/foreign_flags.py", "serving/app.py", "engine/data/parts.py",
+        "engine/disk/files.py", "engine/cli/foreign_flags.py", "serving/app.py", "engine/disk/parts.py",
         "engine/data/store.py", "modeling.py", "tokenization.py", "engine/disk/resumable_file.py"}
 
 
 # Lower a number when its room shrinks. It rises only with a line of CHANGELOG.md that says what users gain.
 MOST_LINES = {
     "augmentation": 672, "benchmarks": 5417, "distillation": 789, "encoder": 2434, "engine": 8383,
-    "features": 171, "pretraining": 1579, "reading": 1111, "rewriting": 1550, "root": 3152,
-    "runs": 2424, "scripts": 740, "serving": 2039, "similarity": 1791, "tagging": 1201,
+    "features": 171, "pretraining": 1579, "reading": 1111, "rewriting": 1550, "root": 3155,
+    "runs": 2428, "scripts": 740, "serving": 2039, "similarity": 1792, "tagging": 1201,
     "tasks": 1521}
 
 

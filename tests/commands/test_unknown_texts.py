@@ -12,7 +12,7 @@ import toy_runs
 from commands import run_here
 from conftest import WORDS, on_tensorflow_1, on_tensorflow_2
 from encoder.encoding import encode_texts_and_pairs
-from engine.data import parts
+from engine.disk import parts
 from pretraining import create_data
 from runs import predict
 from similarity import search

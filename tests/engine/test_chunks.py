@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from engine.data.parts import ahead
+from engine.disk.parts import ahead
 
 
 def test_the_next_item_is_made_while_one_is_handled():

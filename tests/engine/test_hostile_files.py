@@ -18,10 +18,10 @@ from encoder.model_files import load_config
 from engine import log
 from engine.checkpoints import checkpoints
 from engine.cli import command
-from engine.data import parts, text_files
-from engine.data.text_files import OddRows
+from engine.data import text_files
 from engine.data.store import Column, open_or_build
-from engine.disk import files, provenance
+from engine.data.text_files import OddRows
+from engine.disk import files, parts, provenance
 from engine.disk.resumable_file import ResumableFile
 from engine.errors import UserError
 from engine.training import run_record

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from engine.data import text_files
-from engine.data.parts import Part, parts_of
+from engine.disk.parts import Part, parts_of
 from engine.errors import UserError
 from pretraining import texts
 

@@ -4,8 +4,7 @@ import os
 
 import pytest
 
-from engine.data import parts
-from engine.disk import provenance
+from engine.disk import parts, provenance
 from engine.disk.provenance import Source
 
 

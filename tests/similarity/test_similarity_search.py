@@ -15,7 +15,7 @@ import processes
 from commands import ends_with_error, run_here
 from conftest import plain_session, sentences
 from engine import interruption, progress
-from engine.data import parts
+from engine.disk import parts
 from engine.disk.resumable_file import ResumableFile
 from modeling import BertModel
 from similarity import index, mining, search
