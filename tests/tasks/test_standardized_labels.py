@@ -5,13 +5,16 @@ import os
 import shutil
 
 import numpy as np
+import onnxruntime
 import pytest
+import tensorflow.compat.v1 as tf
 
 from commands import ends_with_error, results_in, run_here
 from conftest import sentences
 from distillation import run as distillation
-from encoder import convert, label_types, model_files
+from encoder import classifier, convert, label_types, model_files
 from engine.checkpoints import checkpoints
+from engine.model import INFERENCE
 from engine.training import summaries
 from exports import run_saved_model
 from golden import losses_of
@@ -59,6 +62,24 @@ def priced(tiny_model, tmp_path_factory):
     return train(tiny_model, write_files(folder / "data", UNIT, OFFSET), folder / "out", do_export=True)
 
 
+def test_the_loss_of_standardized_labels_has_the_gradient_of_numpy(tiny_model):
+    features = {name: tf.ones([3, 6], tf.int32) for name in ("input_ids", "input_mask", "segment_ids")}
+    features["input_ids"] += tf.range(3)[:, tf.newaxis]
+    labels, mean, deviation = np.float32([11_000, 12_500, 14_500]), 12_000.0, 1_500.0
+    outputs = classifier.forward_of(tiny_model.config(), 1, mean=mean, deviation=deviation)(
+        {**features, "label_ids": tf.constant(labels)}, INFERENCE)
+    variables = {variable.op.name: variable for variable in tf.trainable_variables()}
+    weights, bias = variables["output_weights"], variables["output_bias"]
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        loss, logits, *gradients = session.run(
+            [outputs.loss, outputs.predictions["logits"],
+             *tf.gradients(outputs.loss, [weights, bias])])
+    errors = (logits[:, 0].astype(np.float64) - labels) / deviation
+    assert loss == pytest.approx(np.mean(errors**2), rel=1e-4)
+    assert gradients[1][0] == pytest.approx(2 * errors.mean(), rel=1e-4)
+
+
 def test_another_unit_trains_alike(plain, priced):
     np.testing.assert_allclose(losses_of(priced, 10), UNIT**2 * np.array(losses_of(plain, 10)), rtol=2e-3)
     np.testing.assert_allclose(numbers_in(priced), OFFSET + UNIT * numbers_in(plain), atol=UNIT * 2e-3)
@@ -95,6 +116,12 @@ def test_every_way_out_has_the_unit_of_the_labels(priced, tmp_path):
                           model.encoding).source(with_labels=False)
     features = source.fetch(np.arange(len(TEXTS)), int(source.lengths.max()))
     np.testing.assert_allclose(run_saved_model(priced / "export", features)["value"], expected, rtol=1e-5)
+    run_here(dict(from_tensorflow=priced / "export", to_onnx=tmp_path / "model.onnx"), convert)
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
+    values, = session.run(["value"], {
+        name: features[ours].astype(np.int64) for name, ours in (
+            ("input_ids", "input_ids"), ("attention_mask", "input_mask"), ("token_type_ids", "segment_ids"))})
+    np.testing.assert_allclose(values, expected, rtol=1e-5)
     run_here(dict(from_tensorflow=priced, output_dir=tmp_path / "theirs"), convert)
     run_here(dict(from_huggingface=tmp_path / "theirs", output_dir=tmp_path / "back"), convert)
     assert "mean" not in json.loads((tmp_path / "back" / "task.json").read_text())
