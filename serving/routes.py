@@ -5,6 +5,7 @@ checks the fields, and /openapi.json describes them.
 """
 
 import base64
+import json
 import typing
 from typing import Any, Callable, ClassVar, Dict, List, Mapping, Optional, Union
 
@@ -93,13 +94,19 @@ class Request(Options):
             raise Refusal(400, fault["msg"])
         index = next((part for part in fault["loc"] if isinstance(part, int)), None)
         names = [part for part in fault["loc"] if isinstance(part, str) and "depth " not in part]
-        message = f"`{'.'.join(names) or 'body'}`: {fault['msg']}"
+        value = log.brief(json.dumps(fault["input"], default=repr))
+        message = f"`{'.'.join(names)}`" if names else "the body"
+        if fault["type"] in ("literal_error", "none_required"):  # what other services have
+            raise Refusal(422, f"{message}: {value} is not served; leave it out", index=index)
+        message += f": {fault['msg']}"
         if fault["type"] == "too_short":
             raise Refusal(400, message, EMPTY, index)
-        if fault["type"] != "missing":
-            message += f", not {log.brief(repr(fault['input']))}"
-        if fault["type"] == "string_type":
+        if fault["type"] not in ("missing", "too_long"):
+            message += f", not {value}"
+        if value.lstrip("[")[:1].isdigit() and (index is not None or value[0] == "["):
             message += "; token ids are not read"
+        elif names and cls.model_fields[names[0]].description:
+            message += f"; it is {cls.model_fields[names[0]].description}"
         raise Refusal(422, message, index=index)
 
     @classmethod
@@ -116,7 +123,8 @@ class PredictRequest(Request):
     """Predicts for a text, a pair of texts, or many. A classifier answers its labels, best first;
     other models answer an object, such as {"value": 3.5} or {"entities": [...]}."""
     column = None
-    inputs: _Rows
+    inputs: _Rows = Field(
+        description="a text, a pair [text, text], or a list of such rows [[text], [text, text]]")
 
     def answer(self, model: ServedModel, predict: Predict) -> Any:
         is_batch = isinstance(self.inputs, list) and isinstance(self.inputs[0], list)
@@ -168,7 +176,7 @@ class EmbedRequest(Vectors):
             if not prompt or self.prompt_name != "query":
                 known = "query alone" if prompt else "none"
                 raise Refusal(422, f"`prompt_name`: the model has {known}, not "
-                              f"{log.brief(repr(self.prompt_name))}")
+                              f"{log.brief(json.dumps(self.prompt_name))}")
         return self.vectors([prompt + text for text in _listed(self.inputs)], predict)
 
 
