@@ -54,19 +54,9 @@ def run(main: Callable[[flags.FlagValues], None],
     try:
         _print_help_or_version(argv, usage, flag_values)
         argv = [argv[0], *_with_flag_files(argv[1:])]
-        _require_utf8(argv[1:])
-        positional = flag_values(argv)[1:]
-        if positional:
-            raise UserError(f"Unexpected argument {positional[0]!r}: this command takes flags only "
-                            "(--name=value).")
+        _parse(argv, flag_values)
         with interruption.InterruptNow():
-            # Workers share the work of a training, and of nothing else.
-            if not ("heartbeat_timeout" in flag_values and flag_values.do_train):
-                cluster.run_on_chief(cluster.from_environment())
-            if "ray_address" in flag_values and shards.count_on_ray(flag_values):
-                on_ray.run(main, argv, flag_values)
-            else:
-                main(flag_values)
+            _call(main, argv, flag_values)
         _leave(0, "")
     except flags.UnrecognizedFlagError as error:
         exit_with(foreign_flags.explain(argv, flag_values) or error)
@@ -97,6 +87,24 @@ def run(main: Callable[[flags.FlagValues], None],
             raise
         exit_with(UserError(f"{_described(error)}; existing files are intact: fix this and "
                             "run the same command again"))
+
+
+def _parse(argv: List[str], values: flags.FlagValues) -> None:
+    _require_utf8(argv[1:])
+    positional = values(argv)[1:]
+    if positional:
+        raise UserError(f"Unexpected argument {positional[0]!r}: this command takes flags only "
+                        "(--name=value).")
+
+
+def _call(main: Callable[[flags.FlagValues], None], argv: List[str], values: flags.FlagValues) -> None:
+    # Workers share the work of a training, and of nothing else.
+    if not ("heartbeat_timeout" in values and values.do_train):
+        cluster.run_on_chief(cluster.from_environment())
+    if "ray_address" in values and shards.count_on_ray(values):
+        on_ray.run(main, argv, values)
+    else:
+        main(values)
 
 
 def _leave(status: int, why: str) -> None:

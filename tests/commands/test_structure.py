@@ -106,7 +106,7 @@ def test_what_others_may_have_written_is_opened_where_it_is_looked_at_first():
 
 # Lower a number when its room shrinks. It rises only with a line of CHANGELOG.md that says what users gain.
 MOST_LINES = {
-    "augmentation": 672, "benchmarks": 5417, "distillation": 789, "encoder": 2434, "engine": 8383,
+    "augmentation": 672, "benchmarks": 5417, "distillation": 789, "encoder": 2434, "engine": 8391,
     "features": 171, "pretraining": 1579, "reading": 1111, "rewriting": 1550, "root": 3155,
     "runs": 2428, "scripts": 740, "serving": 2047, "similarity": 1792, "tagging": 1201,
     "tasks": 1521}
