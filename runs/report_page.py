@@ -20,7 +20,7 @@ from engine.training.summaries import History
 _MIN_SMOOTHED_POINTS = 30
 # What the log of a training has → the title of its plot. The first is drawn larger.
 _CURVES = {"loss": "Training loss", "learning_rate": "Learning rate",
-           "gradient_norm": "Gradient norm", "examples_per_second": "Examples per second",
+           "gradient_norm": "Gradient norm", "examples_per_second": "Examples/s",
            "model_tflops": "Model TFLOP/s"}
 
 Item = TypeVar("Item")

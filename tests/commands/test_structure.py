@@ -108,7 +108,7 @@ def test_what_others_may_have_written_is_opened_where_it_is_looked_at_first():
 MOST_LINES = {
     "augmentation": 672, "benchmarks": 5417, "distillation": 789, "encoder": 2434, "engine": 8391,
     "features": 171, "pretraining": 1579, "reading": 1111, "rewriting": 1550, "root": 3155,
-    "runs": 2428, "scripts": 740, "serving": 2047, "similarity": 1792, "tagging": 1201,
+    "runs": 2427, "scripts": 740, "serving": 2047, "similarity": 1792, "tagging": 1201,
     "tasks": 1521}
 
 
