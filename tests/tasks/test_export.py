@@ -213,7 +213,7 @@ def test_the_model_card_and_the_report_say_what_the_run_s_files_say(exported):
                  f"TensorFlow {tf.VERSION}", "python -m runs.predict", "label_index", "frozen_graph"):
         assert said in card, said
     for said in ("CPU:0 CPU:1", "--learning_rate", "1 layer, hidden size 16", "adamw",
-                 "Examples per second", "peak memory"):
+                 "Examples/s", "peak memory"):
         assert said in page.text, said
     predicted = (exported / "predict.txt").read_text().split()
     wrong = {text for text, label in zip(TEXTS, predicted) if label != KINDS["classes"](text)}

@@ -108,7 +108,7 @@ def test_a_browser_shows_the_warnings_metrics_tables_curves_texts_and_facts_in_t
     page = Page(browse(written(tmp_path, FULL)))
     assert [figure["aria-label"] for figure in page.all("svg")] == [
         f"{title} from {first} to 40" for title, first in (
-            ("Training loss", 1), ("Learning rate", 1), ("Gradient norm", 1), ("Examples per second", 2))]
+            ("Training loss", 1), ("Learning rate", 1), ("Gradient norm", 1), ("Examples/s", 2))]
     position = 0
     for text in ("THUCNews", HOSTILE, "eval_accuracy", "0.9877", "12,345", "n/a", "Training loss", HOSTILE,
                  "0.9991", "W" * 300, "央行宣布下调存款准备金率", "5e-05", "Environment", "2.15.1"):
