@@ -63,18 +63,18 @@ def _of_all_micro_batches(first: tf.Tensor, outputs_of: Callable[[Index], Output
     if count == 1:
         return first
 
-    def add(index, found):
+    def add(index, parts):
         with tf.variable_scope(tf.get_variable_scope(), reuse=True):
             vectors = outputs_of(index).pooled.vectors
-        return index + 1, found.write(index, vectors)
+        return index + 1, parts.write(index, vectors)
 
     with tf.control_dependencies([first]):
         second = tf.constant(1)
-    _, found = tf.while_loop(
-        lambda index, found: index < count, add,
+    _, parts = tf.while_loop(
+        lambda index, parts: index < count, add,
         [second, tf.TensorArray(tf.float32, count).write(0, first)],
         parallel_iterations=1, back_prop=False)
-    vectors = found.concat()
+    vectors = parts.concat()
     vectors.set_shape([count * first.shape[0], first.shape[1]])
     return vectors
 
