@@ -84,7 +84,7 @@ class Run:
                 documents[every - 1::every])
 
     def training_reviews(self) -> Dict[str, str]:
-        """ChnSentiCorp's training texts with their labels, without those of its dev set."""
+        """ChnSentiCorp's training texts and labels; texts of its dev set are left out."""
         dev, train = ({text: label for _, (label, text) in list(text_files.tsv_rows(
             os.path.join(self._reviews, name)))[1:]} for name in ("dev.tsv", "train.tsv"))
         return {text: label for text, label in train.items() if text not in dev}

@@ -104,7 +104,7 @@ def ratios(ours: Sequence[float], peers: Sequence[float]) -> str:
 
 
 def table(rows: Sequence[Dict[str, Any]]) -> str:
-    """A table in Markdown; its columns are those of the first row."""
+    """A table in Markdown, with the columns of the first row."""
     names = list(rows[0])
     lines = [names, ["---"] * len(names), *([row[name] for name in names] for row in rows)]
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)

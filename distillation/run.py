@@ -79,7 +79,7 @@ def define_flags() -> flags.FlagValues:
              "3."),
             ("learning_rate", "Peak learning rate, by default 5e-5, or 3e-5 for "
              "--stage=prediction.")):
-        values.set_default(name, None)  # that of the stage
+        values.set_default(name, None)  # the stage has its own
         values[name].help = text
     return values
 

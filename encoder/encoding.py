@@ -64,7 +64,7 @@ class TextCounts:
                             tokens=len(ids), unknown=len(ids) - int(num_known[-1]))
 
     def add_rows(self, count: int, num_cut: int = 0, num_pairs: int = 0) -> None:
-        """Counts rows, of which some do not fit into the model's input, and some are pairs of texts."""
+        """Counts rows, the rows that are cut, and those that are pairs of texts."""
         self._counts.update(rows=count, cut=int(num_cut), pairs=int(num_pairs))
 
     def take(self) -> Dict[str, Any]:

@@ -1,7 +1,7 @@
 """task.json, the description of a trained model: its kind, and what opens a model of this kind again.
 
-The entries of a classifier are those of its labels (`encoder/label_types.py`); those of other kinds are
-known to their capabilities. `runs/kinds.py` has the class of each kind.
+A classifier has the entries of its labels (`encoder/label_types.py`); each other capability knows its own
+entries. `runs/kinds.py` has the class of each kind.
 """
 
 import os

@@ -18,7 +18,7 @@ from engine.training.summaries import History
 
 # A noisy curve of at least so many points is overlaid with its moving mean over a tenth of them.
 _MIN_SMOOTHED_POINTS = 30
-# What the log of a training has → the title of its plot. The first is drawn larger.
+# A column of the training's log → the title of its plot. The first plot is larger.
 _CURVES = {"loss": "Training loss", "learning_rate": "Learning rate",
            "gradient_norm": "Gradient norm", "examples_per_second": "Examples/s",
            "model_tflops": "Model TFLOP/s"}
@@ -63,7 +63,7 @@ class Plot(NamedTuple):
     ends: Tuple[str, str]  # what the first and the last place are
     lines: Mapping[str, Sequence[float]]  # text beside the title → a value for each place
     places: Optional[Sequence[float]] = None  # ascending; default: at equal distances
-    measured: Optional[Sequence[float]] = None  # a pale line beneath: what the line is the mean of
+    measured: Optional[Sequence[float]] = None  # a pale line: the values before smoothing
 
 
 class Plots(NamedTuple):

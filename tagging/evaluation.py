@@ -44,7 +44,7 @@ class Score(NamedTuple):
 
 def score(sentences: Iterable[Tuple[Sequence[Entity], Sequence[Entity]]],
           missed: Mapping[str, int]) -> Tuple[Score, Dict[str, Score]]:
-    """The score over all entities (micro), and that of each type, in alphabetical order.
+    """The score of all entities (micro), and one for each type, in alphabetical order.
 
     Args:
         sentences: true and predicted entities of each sentence.

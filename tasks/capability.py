@@ -219,7 +219,7 @@ class Classifier(Capability):
             outputs, model_card.PREDICT.format(input="texts.txt"))
 
     def inputs_of(self, tokens: str, second_segment: str) -> str:
-        """`Card.inputs`: what the tokens are, and where segment_ids are 1."""
+        """`Card.inputs`, for these tokens, with segment_ids of 1 on the second segment."""
         return f"""\
 {tokens} as WordPiece ids of `assets.extra/vocab.txt`, at most {self.encoding.max_seq_length} of them, {model_card.casing(self)}.
 Inputs, all int32 `[batch, length]`: `input_ids`, padded with 0; `input_mask`, 1 on ids and 0 on

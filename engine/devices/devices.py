@@ -75,7 +75,7 @@ class Devices(NamedTuple):
         return any((card.compute_capability or (0, 0)) >= (8, 0) for card in self.cards_in_use)
 
     def peak_memory_gb(self) -> Optional[float]:
-        """The peak memory in 10^9 bytes: the highest of any card, or on the CPU that of the process.
+        """The peak memory in 10^9 bytes, of the fullest card or, on a CPU, of the process.
 
         None on cards where TensorFlow does not report it.
         """

@@ -208,7 +208,7 @@ class Peers:
         self._end(self.cluster.index, PEER_LOST_STATUS, why, why)
 
     def _follow(self, index: int, worker: int, status: int, why: str) -> None:
-        """Exits after the error of a worker, of which the worker `index` has told."""
+        """Exits because `worker` failed, as the worker `index` has reported."""
         worker = worker if worker in self.others else index
         time.sleep(_GRACE_SECONDS)
         self._end(worker, status, why, why if status == PEER_LOST_STATUS else

@@ -180,7 +180,7 @@ def _addresses(host: Optional[str], port: int) -> Set[Tuple[int, Tuple]]:
 
 
 def _listeners(addresses: Set[Tuple[int, Tuple]]) -> List[socket.socket]:
-    """Listens at those of the addresses that are this machine's own."""
+    """Listens at each of the addresses that belongs to this machine."""
     listeners = []
     with contextlib.ExitStack() as undo:
         for family, where in addresses:

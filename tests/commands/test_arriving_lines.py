@@ -91,7 +91,7 @@ def scorer(tiny_model, tmp_path_factory):
 
 
 def answers_one_by_one(module, model, lines, **flags):
-    """What a command answers to each line, of which it gets the next when it has answered; its log."""
+    """A command's answers to lines that are sent one by one, each after an answer; and its log."""
     process = processes.start(["-m", module, *arguments(dict(
         output_dir=model, format="jsonl", num_gpus=0, **flags))], stdin=-1)
     answers = []
