@@ -27,8 +27,8 @@ ONE_SEGMENT = ("type_vocab_size is 1: of pairs, the second text gets zeros in pl
                "of its segment")
 
 COUNTS = "texts"  # the fact of a store that has the counts of its texts
-# A larger share of one count in another makes a warning.
-_WARNING_SHARE = 0.05
+# A larger share of one count in another makes a warning; of tokens, where there are as many.
+_WARNING_SHARE, _MIN_TOKENS = 0.05, 50
 _SHARES = (("unknown", "tokens", "of the tokens are [UNK]"),
            ("strange", "texts", "of the texts have no word that the vocabulary knows"),
            ("merged", "texts", "of the texts have the tokens of one with other words"))
@@ -82,7 +82,8 @@ def _plain(text: str) -> List[str]:
 def describe_counts(counts: Mapping[str, int]) -> str:
     """What shares of the texts the vocabulary does not know or tell apart; "" if they are small."""
     return ", ".join(f"{100 * counts[part] / counts[whole]:.3g}% {what}" for part, whole, what in _SHARES
-                     if counts.get(part, 0) > _WARNING_SHARE * counts.get(whole, 0))
+                     if counts.get(part, 0) > _WARNING_SHARE * counts.get(whole, 0)
+                     and (whole != "tokens" or counts[whole] >= _MIN_TOKENS))
 
 
 class Encoding(NamedTuple):

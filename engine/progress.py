@@ -4,7 +4,7 @@ import numbers
 import os
 import sys
 import time
-from typing import Optional
+from typing import Optional, Tuple
 
 from tqdm import tqdm
 
@@ -19,7 +19,8 @@ class Counter:
     """Shows the progress of a task, and logs a closing line with the time it took.
 
     Use it as a context manager. The closing line comes as soon as the total is reached, at the
-    latest at the end; there is none after an exception.
+    latest at the end; there is none after an exception. Until then rates and the time left are
+    those since the first part was done, whose time may include the building of a graph.
 
     Args:
         description: names the task, such as "Preparing train.tsv".
@@ -35,19 +36,22 @@ class Counter:
         self._contents = contents
         self._count = self._num_contents = 0
         self._is_closed = False
+        self._first: Optional[Tuple[float, int, int]] = None  # the time and the counts after the first part
 
     def __enter__(self) -> "Counter":
         self._start = self._last_line_time = time.time()
-        self._bar = bar(desc=log.visible(self._description), total=self._total, unit=f" {self._unit}")
+        done = "{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}" if self._total else f"{{n_fmt}} {self._unit}"
+        self._bar = bar(desc=log.visible(self._description), total=self._total,
+                        bar_format=f"{{desc}}: {done}{{postfix}}")
         return self
 
     def advance(self, count: int, *, contents: int = 0) -> None:
         """Adds `count` to the units done, and `contents` of them or of the next ones."""
         self._count += count
         self._num_contents += contents
-        if contents:
-            self._bar.set_postfix_str(self._rate_of_contents(), refresh=False)
+        self._bar.set_postfix_str(self._speed(), refresh=False)
         self._bar.update(count)
+        self._first = self._first or (time.time(), self._count, self._num_contents)
         if self._count == self._total:
             self._close()
         elif self._bar.disable and time.time() - self._last_line_time > LINE_SECONDS:
@@ -60,29 +64,27 @@ class Counter:
 
     def _close(self) -> None:
         self._bar.close()
-        self._is_closed, seconds = True, self._seconds()
-        took = f" in {seconds:.1f} s, {self._rate()}" if seconds >= _SHORTEST_SECONDS else ""
+        self._is_closed, seconds = True, max(time.time() - self._start, 1e-9)
+        rates = self._rates(seconds, self._count, self._num_contents)
+        took = f" in {seconds:.1f} s, {rates}" if seconds >= _SHORTEST_SECONDS else ""
         log.info(f"{self._description}: {counted(self._count, self._unit)}{took}")
 
     def _log_line(self) -> None:
-        done, left = f"{self._count:,}", ""
-        if self._total:
-            done += f"/{self._total:,}"
-        if self._total and self._count:
-            seconds = self._seconds() * (self._total / self._count - 1)
-            left = f", {self._bar.format_interval(seconds)} left"
-        log.info(f"{self._description}: {done} {self._unit}, {self._rate()}{left}")
+        done = f"{self._count:,}" + (f"/{self._total:,}" if self._total else "")
+        log.info(", ".join(filter(None, (f"{self._description}: {done} {self._unit}", self._speed()))))
         self._last_line_time = time.time()
 
-    def _seconds(self) -> float:
-        return max(time.time() - self._start, 1e-9)
+    def _speed(self) -> str:
+        """The rates and the time left since the first part; "" if nothing is done since."""
+        start, count, num_contents = self._first or (0.0, self._count, self._num_contents)
+        seconds, done = max(time.time() - start, 1e-9), self._count - count
+        left = self._bar.format_interval(seconds * (self._total - self._count) / done) + " left" \
+            if self._total and done else ""
+        return ", ".join(filter(None, (self._rates(seconds, done, self._num_contents - num_contents), left)))
 
-    def _rate(self) -> str:
-        return ", ".join(filter(None, (
-            rate(self._count / self._seconds(), self._unit), self._rate_of_contents())))
-
-    def _rate_of_contents(self) -> str:
-        return rate(self._num_contents / self._seconds(), self._contents) if self._num_contents else ""
+    def _rates(self, seconds: float, count: int, num_contents: int) -> str:
+        counts = ((count, self._unit), (num_contents, self._contents))
+        return ", ".join(rate(number / seconds, unit) for number, unit in counts if number)
 
 
 def counted(count: float, unit: str) -> str:

@@ -92,9 +92,10 @@ def piece_flags(tokenizer: BatchTokenizer) -> np.ndarray:
 
 def _check_unknown(counts: Dict[str, int]) -> None:
     unknown = encoding.describe_counts(counts)
-    if counts["unknown"] >= _UNKNOWN_ERROR * counts["tokens"]:
-        raise UserError(f"--vocab_file knows too little of the text: {unknown}; give a vocabulary "
-                        "for the text's language, with the right --do_lower_case, or make one with "
-                        "pretraining.create_vocab")
+    share = counts["unknown"] / max(counts["tokens"], 1)
+    if share >= _UNKNOWN_ERROR:
+        raise UserError(f"--vocab_file knows too little of the text: {100 * share:.3g}% of the tokens are "
+                        "[UNK]; give a vocabulary for the text's language, with the right --do_lower_case, "
+                        "or make one with pretraining.create_vocab")
     if unknown:
         log.warn(f"{unknown}: the vocabulary knows little of the text")

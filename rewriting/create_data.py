@@ -154,7 +154,7 @@ def _create(values: flags.FlagValues, options: SetSettings, output_dir: str) -> 
                     f"clauses of two to {options.max_clause_words:,} words "
                     f"(--max_clause_words){reason}")
             _report(os.path.join(output_dir, split + slot_files.EXTENSIONS[options.format]),
-                    len(texts_of[split]), counts)
+                    len(texts_of[split]), counts, is_wanted=getattr(options, f"{split}_fraction", 1) > 0)
 
 
 class _Negatives:
@@ -242,9 +242,9 @@ def _write_for_others(its_slots: Sequence[Slot], its_negatives: Iterable[List[st
                 pairs.write(f"{label}\t{number}\t{phrase}\t{text}\n")
 
 
-def _report(path: str, num_texts: int, counts: Dict[str, int]) -> None:
+def _report(path: str, num_texts: int, counts: Dict[str, int], is_wanted: bool) -> None:
     log.info(f"{path}: {counts['slots']:,} slots of {num_texts:,} texts")
-    if not counts["slots"]:
+    if is_wanted and not counts["slots"]:
         log.warn(f"{path} is empty: no text with two clauses fell to this set")
     if counts["short"]:
         log.warn(f"{path}: {counts['short']:,} slots have fewer negatives than asked for: the "

@@ -267,11 +267,14 @@ def _report(table: Table, roles: Roles, known: Roles) -> None:
     """Logs the detected columns, if there are any."""
     parts = [f"{role.replace('_', ' ')} in column {column}"
              for role, column in roles._asdict().items() if column and not getattr(known, role)]
+    ways = [f"--{role}_column" for role, column in roles._asdict().items()
+            if column and not getattr(known, role)]
     if parts and table.format != "jsonl":
         parts.insert(0, "a header line" if table.names else "no header line")
+        ways.insert(0, "--header")
     if parts:
         log.info(f"{table.path}: {', '.join(parts)} (detected); to change that, set "
-                 f"{'' if table.format == 'jsonl' else '--header or '}--..._column")
+                 f"{' or '.join(ways)}")
 
 
 def split_of(table: Table, roles: Roles) -> Split:

@@ -10,6 +10,7 @@ from engine.disk import files
 from engine.training import run_record
 from runs import report
 from runs.capability import Capability
+from runs.results import distinct
 
 PREDICT = "python -m runs.predict --output_dir=export < {input}"  # `Card.command` of a `Reader`
 
@@ -82,9 +83,8 @@ def _metrics(output_dir: str, global_step: int) -> List[Tuple[str, float]]:
     results = files.read_record(path, "the evaluation", {}) if os.path.exists(path) else {}
     if results.get("global_step", 0) != global_step:
         return []
-    # Google's run_classifier writes "eval_loss" a second time as "loss".
-    return [(name, value) for name, value in results.items()
-            if not isinstance(value, (list, dict)) and name not in ("global_step", "loss")]
+    return [(name, value) for name, value in distinct(results).items()
+            if not isinstance(value, (list, dict)) and name != "global_step"]
 
 
 def _table(title: str, rows: Iterable[Tuple[str, Any]]) -> List[str]:

@@ -2,7 +2,7 @@
 
 import math
 import os
-from typing import Any, Dict, Iterable, Mapping, Sequence
+from typing import Any, Collection, Dict, Iterable, Mapping, Sequence
 
 from engine import log
 from engine.disk import files
@@ -14,13 +14,14 @@ _ORIGINAL_KEYS = ("eval_accuracy", "eval_loss", "global_step", "loss")
 
 
 def write(output_dir: str, results: Mapping[str, float], details: Mapping[str, Any],
-          global_step: int) -> Dict[str, float]:
+          global_step: int, in_tables: Collection[str] = ()) -> Dict[str, float]:
     """Writes and logs the metrics of a model, as lines `name = value` and as JSON.
 
     Args:
         results: metric → value.
         details: JSON values for eval_results.json alone.
         global_step: of the model; 0 if it has none, as an export.
+        in_tables: names of results that are not logged here.
 
     Returns:
         The results in the order of eval_results.txt.
@@ -32,8 +33,13 @@ def write(output_dir: str, results: Mapping[str, float], details: Mapping[str, A
     figures = {name: value if math.isfinite(value) else None for name, value in results.items()}
     files.write_json(os.path.join(output_dir, FILES[1]), {**figures, **details})
     summaries.write_evaluation(output_dir, results, global_step)
-    log.results(results)
+    log.results({name: value for name, value in distinct(results).items() if name not in in_tables})
     return results
+
+
+def distinct(results: Mapping[str, float]) -> Dict[str, float]:
+    """The results without "loss" where Google's run_classifier writes "eval_loss" a second time."""
+    return {name: value for name, value in results.items() if name != "loss" or "eval_loss" not in results}
 
 
 def read(output_dir: str) -> Dict[str, float]:

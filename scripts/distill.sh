@@ -26,7 +26,7 @@ work=${OUTPUT_DIR:-$repository/distilled}
 
 main() {
   check_inputs
-  use_environment
+  use_environment "$starting"
   cd "$repository"
   find_model
   find_data
@@ -35,7 +35,7 @@ main() {
   results=$work/results-$task-$(fingerprint "$data_dir" "$model" "$student" "${MASKED_LM:-}" \
     "${GLOVE:-}" "${TEACHER_EPOCHS:-}" "${INTERMEDIATE_EPOCHS:-}" "${PREDICTION_EPOCHS:-}" "$@")
   mkdir -p "$results"
-  find_replicas "$@"
+  look_at_model_and_cards "$@"
   training_data=$data_dir
   if [[ -n ${MASKED_LM:-} ]]; then # first, as it says at once whether the model can do it
     training_data=$results/augmented
@@ -61,7 +61,7 @@ once() {
 augment() {
   "$python" -m augmentation.run --task_name="$task" --data_dir="$data_dir" \
     --init_checkpoint="$MASKED_LM" ${GLOVE:+--glove_embs="$GLOVE"} \
-    --do_lower_case="$(is_lower_cased "$MASKED_LM")" --output_dir="$training_data"
+    --do_lower_case="$lower_case_masked_lm" --output_dir="$training_data"
   # With files of your own, the command above writes only the training set.
   if [[ $task == file ]]; then cp "$data_dir"/dev.* "$training_data"; fi
 }

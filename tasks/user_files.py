@@ -141,10 +141,14 @@ def _infer_kind(values: flags.FlagValues, table: columns.Table,
     are_numbers = columns.are_numbers(counts)  # then they are in the order of their values
     labels = tuple(sorted(counts, key=lambda label: (float(label) if are_numbers else 0, label)))
     shown = ", ".join(label[:40] for label in labels[:10]) + (", ..." if len(labels) > 10 else "")
-    basis = f" (detected: {'some are lists' if several else 'few are fractions'}; see --label_kind)"
+    forms = set(map(columns.form_of, counts))
+    basis = ("some are lists" if several else "few are fractions" if columns.FRACTION in forms else
+             "they are whole numbers" if are_numbers else
+             "some are no numbers" if columns.INTEGER in forms else "they are no numbers")
     log.info(f"{split.file}: {len(labels):,} labels ({shown}), "
              + (f"any number for each example, separated by {separator!r}" if several
-                else "one for each example") + ("" if values.label_kind else basis))
+                else "one for each example")
+             + ("" if values.label_kind else f" (detected: {basis}; see --label_kind)"))
     single = [label for label in lines if counts[label] == 1]
     if single:
         log.warn(f"{split.file}: {len(single):,} of {len(labels):,} labels have one example each, "

@@ -33,14 +33,16 @@ class LearningCheck:
 
     Args:
         plan: the examples of each step.
+        is_given_model: whether it has an --init_checkpoint.
     """
 
     def __init__(self, output_dir: str, settings: TrainingSettings, schedule: Schedule,
-                 plan: TrainingPlan, baseline: Baseline):
+                 plan: TrainingPlan, baseline: Baseline, is_given_model: bool = True):
         self._output_dir = output_dir
         self._settings = settings
         self._plan = plan
         self._baseline = baseline
+        self._is_given_model = is_given_model
         self._span = schedule.num_train_steps // 10
         last, first = schedule.num_train_steps, max(
             schedule.warmup_steps, schedule.num_train_steps // 4)
@@ -81,6 +83,7 @@ class LearningCheck:
         rises = losses.mean() - earlier.mean() > _CLEARLY * earlier.std() / math.sqrt(len(losses))
         many, high = max(self._due) >= _MANY_STEPS, self._settings.learning_rate >= _HIGH_RATE
         remedies = {
+            "a trained model as --init_checkpoint, since none was given": not self._is_given_model,
             "a lower --learning_rate, since the loss rises": rises,
             f"more steps than {max(self._due):,}, such as more epochs": not many,
             "--adam_bias_correction": high and not self._settings.adam_bias_correction,

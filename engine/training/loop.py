@@ -102,7 +102,8 @@ def train(run: Run, evaluations: Optional[Evaluations] = None,
     listeners = [curves.add, progress.add]
     if run.training.baseline and peers.is_chief:
         listeners.append(learning.LearningCheck(
-            output_dir, settings, run.schedule, plan, run.training.baseline).add)
+            output_dir, settings, run.schedule, plan, run.training.baseline,
+            bool(run.settings.init_checkpoint)).add)
     if settings.precision != FLOAT16:  # which skips such a step instead
         listeners.insert(0, functools.partial(_check_loss, saver.kept))
     hooks = [_ModelCheck(initial_values, earlier), step_hook.StepHook(

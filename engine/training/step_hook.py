@@ -1,8 +1,9 @@
 """Hands what each training step computed to those who check, write and show it."""
 
+import collections
 import math
 import time
-from typing import Callable, List, NamedTuple, Optional, Sequence
+from typing import Callable, Deque, NamedTuple, Optional, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -11,6 +12,8 @@ import multigpu_optimizer
 from engine import log, progress
 from engine.devices.devices import Devices
 from engine.training.throughput import Throughput
+
+_MEAN_STEPS = 100  # whose mean loss is shown, at most
 
 # Graph collections.
 _LOSS = "loss"
@@ -101,9 +104,10 @@ class StepHook(tf.train.SessionRunHook):
 class TrainingProgress:
     """Shows the step, loss, learning rate, speed over all replicas and time left.
 
-    The loss is the mean since the last time it was shown. Use it as a context manager around the
-    training, so that the bar is removed before an error is printed. After the training it logs the
-    peak memory, and the number of skipped steps, if there are any.
+    The loss is the mean of a tenth of the steps, at most 100, the newest of this process: at the same
+    step, equal runs show the same. Use it as a context manager around the training, so that the bar is
+    removed before an error is printed. After the training it logs the peak memory, and the number
+    of skipped steps, if there are any.
     """
 
     def __init__(self, first_step: int, num_train_steps: int, devices: Devices,
@@ -112,7 +116,8 @@ class TrainingProgress:
         self._num_train_steps = num_train_steps
         self._devices = devices
         self._reached = reached
-        self._losses: List[float] = []
+        self._losses: Deque[float] = collections.deque(
+            maxlen=min(max(num_train_steps // 10, 1), _MEAN_STEPS))
         self._skipped_steps = 0
         self._start = None  # the end of the first step, whose time includes the set-up
 
@@ -146,13 +151,14 @@ class TrainingProgress:
 
     def _show(self, step: Step) -> None:
         loss = finite_mean(self._losses)
-        state = (f"loss {loss:{'.4f' if loss >= 0.001 else '.4g'}}, lr {step.learning_rate:.2e}"
-                 + self._speed(step))
+        shown = f"loss {loss:{'.4f' if loss >= 0.001 else '.4g'}}"
+        rest = f", lr {step.learning_rate:.2e}{self._speed(step)}"
         if self._bar.disable or step.number == self._num_train_steps:
-            log.info(f"step {step.number}/{self._num_train_steps}: {state}")
+            first = step.number - len(self._losses) + 1
+            mean = f" (mean of steps {first} to {step.number})" if first < step.number else ""
+            log.info(f"step {step.number}/{self._num_train_steps}: {shown}{mean}{rest}")
         else:
-            self._bar.set_description_str(state)
-        self._losses.clear()
+            self._bar.set_description_str(shown + rest)
         self._last_shown = time.time()
 
     def _speed(self, step: Step) -> str:

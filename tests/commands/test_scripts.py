@@ -13,6 +13,7 @@ from rewriting_files import made_up_texts
 from shell_scripts import TOOLS, assert_one_error_line, run
 from shell_scripts import bare_machine_fixture, forking_python_fixture  # noqa: F401 (fixtures)
 
+STARTS = "Starting TensorFlow"  # the first line of a recipe, before it waits
 RECIPES = ("scripts/quickstart.sh", "scripts/distill.sh")
 pytestmark = pytest.mark.skipif(not all(map(shutil.which, TOOLS)), reason="needs a POSIX shell")
 
@@ -115,6 +116,7 @@ def test_a_recipe_refuses_bad_settings_in_one_line(
 @on_tensorflow_1
 def test_paths_are_those_of_the_folder_that_a_recipe_is_called_from(bare_machine, tmp_path):
     (tmp_path / "here" / "model").mkdir(parents=True)
+    (tmp_path / "here" / "model" / "config.json").write_text("")
     (tmp_path / "here" / "vectors.txt").write_text("")
     given = dict(MODEL="model", MASKED_LM="../here/model", STUDENT="./model", GLOVE="vectors.txt",
                  POOL="../here/vectors.txt")
@@ -145,7 +147,10 @@ def test_the_quickstart_shows_predictions_below_a_heading(tiny_model, forking_py
         MODEL=os.path.dirname(tiny_model.vocab_file), OUTPUT_DIR=str(tmp_path / "out"),
         PYTHON=forking_python, CUDA_VISIBLE_DEVICES="")
     assert result.returncode == 0, result.stderr
-    assert noise(result.stderr) == []
+    assert noise(result.stderr, STARTS) == [] and result.stderr.startswith(STARTS)
+    whole = result.stdout + result.stderr
+    assert whole.count("eval_loss = ") == whole.count("eval_accuracy = ") == 1
+    assert not re.search(r"^\W*(log: )? *loss = ", whole, re.M), "it is the eval_loss"
     shown = result.stdout.split("first rows of the test set")[1].splitlines()
     assert shown[0] == ", with their predictions (1: a sentence, 0: its words are scrambled):"
     assert shown[1] == "  prediction\tindex\tsentence"
@@ -175,7 +180,7 @@ def test_rewriting_says_what_our_log_says_and_nothing_else(tiny_model, forking_p
         MODEL=os.path.dirname(tiny_model.vocab_file), OUTPUT_DIR=str(tmp_path / "out"),
         MAX_SEQ_LENGTH="32", PYTHON=forking_python, CUDA_VISIBLE_DEVICES="")
     assert result.returncode == 0, result.stderr
-    assert noise(result.stderr) == []
+    assert noise(result.stderr, STARTS) == [] and result.stderr.startswith(STARTS)
 
 
 @on_tensorflow_2
@@ -191,7 +196,7 @@ def test_distilling_ends_with_the_metrics_and_does_each_step_once(
     command = "scripts/distill.sh --max_seq_length=16"
     whole = run(os.environ, command, **settings)
     assert whole.returncode == 0, whole.stderr
-    assert noise(whole.stderr, "--- ") == [], "nor the step that begins"
+    assert noise(whole.stderr, STARTS, "--- ") == [], "nor the step that begins"
     assert re.search(r"of the teacher .*\n  eval_acc(.*\n)+.*of the student .*\n  eval_acc",
                      whole.stdout)
     of_teacher, of_first_stage, of_second_stage = map(

@@ -21,7 +21,7 @@ UNKNOWN = "of the tokens are [UNK]"
 STRANGE = "of the texts have no word that the vocabulary knows"
 MERGED = "of the texts have the tokens of one with other words"
 ONE_SEGMENT = "type_vocab_size is 1"
-EMOJI = ["😀 😀", "😡", "😱", " 😡 "] * 5
+EMOJI = ["😀 😀", "😡", "😱", " 😡 "] * 10
 RUNS = ["run_classifier", "rewriting.run", "tagging.run --crf", "run_squad", "similarity.run"]
 
 
@@ -104,7 +104,8 @@ def test_a_search_says_so_of_documents_and_queries(tiny_model, tmp_path, monkeyp
     (["the cat and a dog"] * 12 + ["the cat 😀 and a dog", "the cat 😡 and a dog"] * 2, [MERGED]),
     (["the cát", "The  cat", "the dog"], []),
     (["the cat", "THE CAT ", "The\tcat", "", "  "], []),
-    (["", "the cat", "\ue000\ue001"], [STRANGE])])
+    (["", "the cat", "\ue000\ue001"], [STRANGE]),
+    (["the cat 😀"], []), (["the cat 😀"] * 20, [UNKNOWN])])
 def test_the_shares_are_those_of_texts_as_written(texts, said, tiny_model, capsys):
     """Case, accents and spaces make no other words; blank texts do not count."""
     encoding = tiny_model.encoding()

@@ -25,10 +25,11 @@ def judge(tmp_path, capsys):
     """(losses above the baseline, of consecutive steps) → the lines of warnings in the log."""
     run_record.write(str(tmp_path), run_record.Record({}, {}))
 
-    def run(excess, first=1, num_train_steps=100, warmup=10, **changes):
+    def run(excess, first=1, num_train_steps=100, warmup=10, is_given_model=True, **changes):
         plan = TrainingPlan(LENGTHS, 4, seed=7)
         check = learning.LearningCheck(
-            str(tmp_path), TrainingSettings(**changes), Schedule(num_train_steps, warmup), plan, BASELINE)
+            str(tmp_path), TrainingSettings(**changes), Schedule(num_train_steps, warmup), plan, BASELINE,
+            is_given_model)
         with summaries.TrainingSummaries(
                 str(tmp_path), num_train_steps, cpu_devices(1), Throughput()) as curves:
             for number, value in enumerate(excess, first):
@@ -51,6 +52,7 @@ def test_a_loss_that_stays_at_the_baseline_is_reported_once(judge):
 
 MORE, LOWER = "more steps than {}, such as more epochs", "a lower --learning_rate"
 CORRECTED, RISES = "--adam_bias_correction", "a lower --learning_rate, since the loss rises"
+MODEL = "a trained model as --init_checkpoint, since none was given"
 DATA = "a look at the data, for labels or columns that are mixed up"
 FLAT, RISING = [0.5] * 100, [-0.5] * 70 + [1.5] * 30
 
@@ -61,7 +63,8 @@ FLAT, RISING = [0.5] * 100, [-0.5] * 70 + [1.5] * 30
     (FLAT, dict(learning_rate=2e-4, adam_bias_correction=True), [MORE, LOWER, DATA]),
     (RISING, {}, [RISES, MORE, DATA]),
     (RISING * 5, dict(num_train_steps=500, learning_rate=3e-4), [RISES, CORRECTED, DATA]),
-    (FLAT * 5, dict(num_train_steps=500), [LOWER, DATA])])
+    (FLAT * 5, dict(num_train_steps=500), [LOWER, DATA]),
+    (FLAT * 5, dict(num_train_steps=500, is_given_model=False), [MODEL, LOWER, DATA])])
 def test_what_to_try_follows_from_what_was_seen(excess, settings, remedies, judge):
     judge(excess, **settings)
     assert judge.recorded().split("try, in this order: ")[1] == "; ".join(remedies).format(

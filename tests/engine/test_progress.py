@@ -8,11 +8,15 @@ import struct
 import sys
 import termios
 import threading
+import types
 
 import numpy as np
 import pytest
 
+from conftest import cpu_devices
 from engine import log, progress
+from engine.training import step_hook
+from engine.training.throughput import Throughput
 from trainings import settings, train
 
 
@@ -58,20 +62,42 @@ def test_without_a_terminal_a_work_has_lines_at_intervals_and_a_closing_one(
     monkeypatch.setattr(progress, "LINE_SECONDS", -1)
     monkeypatch.setattr(progress, "_SHORTEST_SECONDS", 0)
     with progress.Counter("Preparing train.tsv", unit="examples") as count:
-        count.advance(1500)
-    with progress.Counter("Scoring", unit="examples", total=2000) as count:
         count.advance(1000)
-        count.advance(1000)
+        count.advance(500)
+    with progress.Counter("Scoring", unit="examples", total=3000) as count:
+        for _ in range(3):
+            count.advance(1000)
         log.info("what was made of them")
     patterns = [
+        r"Preparing train\.tsv: 1,000 examples",
         r"Preparing train\.tsv: 1,500 examples, [\d,]+ examples/s",
         r"Preparing train\.tsv: 1,500 examples in \d+\.\d s, [\d,]+ examples/s",
-        r"Scoring: 1,000/2,000 examples, [\d,]+ examples/s, \d\d:\d\d left",
-        r"Scoring: 2,000 examples in \d+\.\d s, [\d,]+ examples/s", "what was made of them"]
+        r"Scoring: 1,000/3,000 examples",
+        r"Scoring: 2,000/3,000 examples, [\d,]+ examples/s, \d\d:\d\d left",
+        r"Scoring: 3,000 examples in \d+\.\d s, [\d,]+ examples/s", "what was made of them"]
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == len(patterns)
     for line, pattern in zip(lines, patterns):
         assert re.fullmatch(pattern, line)
+
+
+@pytest.mark.parametrize("columns", (0, 120))
+def test_the_time_before_the_first_part_is_done_is_no_measure_of_the_time_left(
+        columns, monkeypatch, capsys):
+    """It takes 60 s, as to build a graph, and each of ten parts 1 s."""
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0)
+    terminal = Terminal(monkeypatch) if columns else None
+    clock = [0.0]
+    monkeypatch.setattr(progress, "time", types.SimpleNamespace(time=lambda: clock[0]))
+    with progress.Counter("Scoring", unit="examples", total=320) as count:
+        for clock[0] in range(60, 70):
+            log.info("a line")  # which draws the bar anew
+            count.advance(32)
+    text = terminal.close() if columns else capsys.readouterr().err
+    shown = re.findall(r"Scoring:[^\r\n]* (\d+/320)(?: examples)?((?:, [^\r\n,]+)*)", text)
+    assert {"64/320": ", 32.0 examples/s, 00:08 left", "288/320": ", 32.0 examples/s, 00:01 left"
+            }.items() <= dict(shown).items() and not dict(shown).get("32/320", "").strip()
+    assert "Scoring: 320 examples in 69.0 s, 4.6 examples/s" in text
 
 
 def test_a_short_work_has_the_closing_line_alone_and_one_that_fails_has_none(capsys):
@@ -107,7 +133,7 @@ def test_on_a_terminal_a_bar_moves_lines_stand_above_it_and_it_goes_in_the_end(m
             log.info(f"line {part}")
             count.advance(1)
     text = terminal.close()
-    assert re.search(r"Scoring:  75%\|\S+ *\| 3/4 \[.* examples/s\]", text)
+    assert re.search(r"Scoring:  75%\|\S+ *\| 3/4, [\d,.]+ examples/s, 00:00 left", text)
     *lines, closing, rest = screen(text)
     assert lines == ["line 0", "line 1", "line 2", "line 3"] and not rest
     assert re.fullmatch(r"Scoring: 4 examples( in \d+\.\d s, [\d,.]+ examples/s)?", closing)
@@ -116,14 +142,15 @@ def test_on_a_terminal_a_bar_moves_lines_stand_above_it_and_it_goes_in_the_end(m
 def test_lines_show_the_contents_of_units_that_are_not_done_yet(monkeypatch, capsys):
     monkeypatch.setattr(progress, "LINE_SECONDS", -1)
     with progress.Counter("Varying", unit="texts", total=3, contents="words") as counter:
-        counter.advance(0, contents=4)
+        counter.advance(0, contents=2)
+        counter.advance(0, contents=2)
         counter.advance(2)
         counter.advance(0, contents=5)
         counter.advance(1)
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 4
-    assert re.fullmatch(r"Varying: 0/3 texts, 0\.0 texts/s, [\d,.]+ words/s", lines[0])
-    assert re.fullmatch(r"Varying: 2/3 texts, .* words/s, 00:00 left", lines[2])
+    assert len(lines) == 5 and lines[0] == "Varying: 0/3 texts"
+    assert re.fullmatch(r"Varying: 0/3 texts, [\d,.]+ words/s", lines[1])
+    assert re.fullmatch(r"Varying: 2/3 texts, [\d,.]+ texts/s, [\d,.]+ words/s, 00:00 left", lines[3])
 
 
 @pytest.mark.parametrize("lines, columns", [(0, 0), (2, 80)])
@@ -134,7 +161,7 @@ def test_a_terminal_without_room_for_a_bar_has_plain_lines(lines, columns, monke
         count.advance(1)
         count.advance(1)
     first, closing = terminal.close().splitlines()
-    assert re.fullmatch(r"Scoring: 1/2 examples, [\d,.]+ examples/s, 00:00 left", first)
+    assert first == "Scoring: 1/2 examples"
     assert closing.startswith("Scoring: 2 examples")
 
 
@@ -149,6 +176,24 @@ def test_a_training_says_its_state_in_lines_where_there_is_no_terminal(
     for step, line in zip((2, 3), others):
         assert re.fullmatch(rf"step {step}/3: loss \d\.\d{{4}}, lr \d\.\d\de-05, "
                             r"[\d,.]+ examples/s, 00:0\d left", line)
+
+
+def test_the_loss_in_the_log_is_that_of_the_steps_whatever_the_time_between_lines(monkeypatch, capsys):
+    """The loss of a step is its number."""
+    def last_line(seconds, first_step=0):
+        monkeypatch.setattr(progress, "LINE_SECONDS", seconds)
+        with step_hook.TrainingProgress(first_step, 400, cpu_devices(1), Throughput()) as shown:
+            for number in range(first_step + 1, 401):
+                shown.add(step_hook.Step(number, 8, float(number), 1e-5, 1.0))
+        return [line.split(", lr")[0] for line in capsys.readouterr().err.splitlines()
+                if line.startswith("step")]
+
+    often, seldom = last_line(-1), last_line(1000)
+    assert len(often) == 400 and seldom == [often[0], often[-1]]
+    assert often[0] == "step 1/400: loss 1.0000"
+    assert often[4] == "step 5/400: loss 3.0000 (mean of steps 1 to 5)"
+    assert often[-1] == "step 400/400: loss 380.5000 (mean of steps 361 to 400)"
+    assert last_line(1000, 395)[-1] == "step 400/400: loss 398.0000 (mean of steps 396 to 400)", "resumed"
 
 
 def test_a_training_says_its_state_beside_a_bar_on_a_terminal(

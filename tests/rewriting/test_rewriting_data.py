@@ -218,4 +218,7 @@ def test_too_few_clauses_for_the_negatives_asked_for_are_said(tmp_path, capsys):
     create_here(input_file=tmp_path / "texts.txt", output_dir=tmp_path, num_negatives=4,
                 dev_fraction=0, test_fraction=0)
     assert [len(row["negatives"]) for row in read_sets(tmp_path)["train"]] == [2] * 4
-    assert "4 slots have fewer negatives" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "4 slots have fewer negatives" in said and "is empty" not in said, "as asked for"
+    create_here(input_file=tmp_path / "texts.txt", output_dir=tmp_path / "out", dev_fraction=0.001)
+    assert f"{tmp_path / 'out' / 'dev.jsonl'} is empty" in capsys.readouterr().err

@@ -89,6 +89,8 @@ def test_columns_header_and_kind_are_detected_and_logged(name, tmp_path, capsys)
     assert rows_of(task, "train") == expected
     said = capsys.readouterr().err.splitlines()
     assert said[0].startswith(f"{tmp_path / file}: ") and "(detected)" in said[0]
+    flags = said[0].split("to change that, set ")[1].split(" or ")
+    assert flags and {*flags} <= {"--header", "--text_column", "--text_pair_column", "--label_column"}
     assert "so this is a regression" in said[1] if not task.kind.labels else (
         f"{len(task.kind.labels)} labels ({', '.join(task.kind.labels)})" in said[1])
 
@@ -156,15 +158,17 @@ def test_a_few_fractions_among_classes_are_told(tmp_path, capsys):
     assert make_task(tmp_path, {"train.tsv": labelled("-0+-0+")}).kind.labels == ("+", "-", "0")
 
 
-@pytest.mark.parametrize("labels, told", [
-    ([f"id{n}" for n in range(12)], "12 of 12 labels have one example each, .* 'id0' on line 2;"),
-    (range(12), "12 of 12 labels have one example each"),
-    ([*STARS, "other"], "1 of 6 labels have one example each, .* 'other' on line 32;"),
-    ([*"abab"], None)])
-def test_labels_with_one_example_are_told(labels, told, tmp_path, capsys):
+@pytest.mark.parametrize("labels, basis, told", [
+    ([f"id{n}" for n in range(12)], "they are no numbers",
+     "12 of 12 labels have one example each, .* 'id0' on line 2;"),
+    (range(12), "they are whole numbers", "12 of 12 labels have one example each"),
+    ([*STARS, "other"], "some are no numbers", "1 of 6 labels have one example each, .* 'other' on line 32;"),
+    ([*"abab"], "they are no numbers", None),
+    ([*"abab" * 5, "1.5", "1.5"], "few are fractions", None)])
+def test_labels_have_a_basis_and_those_with_one_example_are_told(labels, basis, told, tmp_path, capsys):
     make_task(tmp_path, {"train.tsv": labelled(labels)})
     said = capsys.readouterr().err
-    assert "(detected: few are fractions; see --label_kind)" in said
+    assert f"(detected: {basis}; see --label_kind)" in said
     assert re.search(f"WARNING: .*{told}", said) if told else "WARNING" not in said
 
 
