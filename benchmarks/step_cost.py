@@ -7,8 +7,9 @@
 Counts the operations of the real graph with the sizes that they have in a step: what a card launches
 a kernel for, the floating-point operations of matrix products (2 for a multiply-add), and the bytes
 that the other operations read and write. A module that XLA compiles is one operation, which reads its
-arguments and writes its results: the least that it can move. Caches are left out. The time on a card is an estimate from
-these, not a measurement: each kernel takes as long as its slowest part.
+arguments, writes its results, and reads and writes variables as often as its body does. Caches are left
+out. The time on a card is an estimate from these, not a measurement: each kernel takes as long as its
+slowest part.
 """
 
 import collections
@@ -31,9 +32,9 @@ FREE = frozenset(
     "TensorArrayGatherV3 TensorArrayReadV3 TensorArrayScatterV3 TensorArrayWriteV3".split())
 PRODUCTS = frozenset(("MatMul", "BatchMatMul", "BatchMatMulV2"))
 _READS_PART = frozenset(("GatherV2", "Slice", "StridedSlice"))  # no more than they return
-# How often the size of its last input goes through memory: Adam reads gradient, m, v and the
-# parameter and writes the last three; LAMB's step reads two and writes one.
-UPDATES = {"ResourceApplyAdam": 7, "AssignSubVariableOp": 3}
+# How often an operation moves a variable: Adam reads m, v and the parameter and writes all three.
+VARIABLES = {"ReadVariableOp": 1, "AssignVariableOp": 1, "AssignAddVariableOp": 2,
+             "AssignSubVariableOp": 2, "ResourceApplyAdam": 6}
 # TensorFlow's kernel splits a pack without a copy if all parts begin at a multiple of so many bytes.
 _ALIGNMENT = 64
 _HOST_ELEMENTS = 64  # no tensor of int32 with so few is on a card
@@ -105,37 +106,45 @@ def _costs(operations: Iterable[tf.Operation], library: Dict[str, Any], function
                 yield _cost(op, function, known)
             continue
         definition = library[op.get_attr("f").name]
-        body, outputs = _body(definition, [known.get(x.name, (x.shape, None)) for x in op.inputs],
-                              op.graph)
+        body, outputs = _body(definition, op.inputs, known)
         known.update((x.name, (result.shape, smart_cond.smart_constant_value(result)
                                if result.dtype == tf.int32 else None))
                      for x, result in zip(op.outputs, outputs))
         name = _function_name(definition.signature.name)
-        used = step_graph.needed_for(outputs)
-        inside = _costs([x for x in body.get_operations() if x in used], library, name, {})
+        # A function runs its stateful operations, too, whether or not its results need them.
+        used = step_graph.needed([*(x.op for x in outputs), *(
+            x for x in body.get_operations() if x.op_def.is_stateful)])
+        launched = [x for x in body.get_operations() if x in used]
+        inside = _costs(launched, library, name, {})
         if _is_compiled(op, definition):
-            yield Cost(name, name, sum(cost.flops for cost in inside),
-                       sum(_bytes(x, known) for x in (*op.inputs, *op.outputs)))
+            yield Cost(name, name, sum(cost.flops for cost in inside), sum(
+                _bytes(x, known) for x in (*op.inputs, *op.outputs)) + sum(map(_variable_bytes, launched)))
         else:
             yield from inside
 
 
-def _body(definition: Any, inputs: Sequence[Tuple[tf.TensorShape, Any]], caller: tf.Graph
+def _body(definition: Any, inputs: Sequence[tf.Tensor], known: Known
           ) -> Tuple[tf.Graph, List[tf.Tensor]]:
-    """A function's graph for inputs of these shapes, and its results.
+    """A function's graph for inputs of these sizes, and its results.
 
-    It has the functions of the calling graph, which its body may call.
+    It has the functions of the calling graph, which its body may call. Where the inputs are handles, it
+    has variables of the same shapes.
     """
+    caller = inputs[0].graph
     copy = type(definition)()
     copy.CopyFrom(definition)
     for part in (*copy.arg_attr.values(), *copy.node_def):
         part.attr.pop("_output_shapes", None)
     with caller.as_default():
         graph_def, names = function_def_to_graph.function_def_to_graph_def(
-            copy, input_shapes=[shape for shape, _ in inputs])
+            copy, input_shapes=[known.get(x.name, (x.shape,))[0] for x in inputs])
     graph_def.library.CopyFrom(caller.as_graph_def().library)
-    for node, (_, value) in zip(graph_def.node, inputs):
-        if value is not None:  # a size, from which the body makes the shapes of its tensors
+    for node, x in zip(graph_def.node, inputs):
+        _, value = known.get(x.name, (None, None))
+        if x.op.type == "VarHandleOp":
+            node.CopyFrom(tf.NodeDef(name=node.name, op=x.op.type, attr={
+                name: x.op.node_def.attr[name] for name in ("dtype", "shape")}))
+        elif value is not None:  # a size, from which the body makes the shapes of its tensors
             node.CopyFrom(tf.NodeDef(name=node.name, op="Const", attr={
                 "dtype": node.attr["dtype"],
                 "value": tf.AttrValue(tensor=tf.make_tensor_proto(value))}))
@@ -170,13 +179,21 @@ def _cost(op: tf.Operation, function: str, known: Known) -> Cost:
     flops = 0.0
     if op.type in PRODUCTS:
         flops = product_flops(op, lambda x: _shape(x, known).as_list())
-    elif op.type in UPDATES:
-        moved = UPDATES[op.type] * _bytes(op.inputs[-1], known)
+    elif op.type in VARIABLES:
+        moved += _variable_bytes(op)
     elif op.type in _READS_PART:
         moved = 2 * sum(_bytes(x, known) for x in op.outputs)
     elif op.type == "ZerosLike":
         moved /= 2
     return Cost(op.type, function, flops, moved)
+
+
+def _variable_bytes(op: tf.Operation) -> float:
+    """What an operation reads and writes of the variables whose handles it has."""
+    if op.type not in VARIABLES:
+        return 0.0
+    shape, dtype = (op.inputs[0].op.get_attr(name) for name in ("shape", "dtype"))
+    return VARIABLES[op.type] * tf.TensorShape(shape).num_elements() * dtype.size
 
 
 def product_flops(op: tf.Operation, shape_of: Callable[[tf.Tensor], List[int]]) -> float:
@@ -222,17 +239,20 @@ ROWS = (
      for precision in ("float32", "float16", "bfloat16")]
     + [(model, dict(batch_size=32, length=128, precision="float16", xla=True), "")
        for model in ("base", "large")]
-    + [("base", dict(batch_size=32, length=128, precision="float16", xla=xla, micro_batches=2), "")
-       for xla in (False, True)]
+    + [("base", dict(batch_size=32, length=128, precision="float16", xla=xla, micro_batches=count), "")
+       for count, xla in ((2, False), (2, True), (4, True))]
     + [("base", dict(batch_size=256, length=16, precision="float16"), ""),
        ("base", dict(batch_size=8, length=512, precision="float16"), ""),
-       ("base", dict(batch_size=32, length=128, precision="float16", cards=2), ""),
+       *(("base", dict(batch_size=32, length=128, precision="float16", cards=2, xla=xla), "")
+         for xla in (False, True)),
        ("base", dict(batch_size=64, length=128, precision="float16", task=PRETRAINING),
         "V100 183, with XLA 423"),
        ("large", dict(batch_size=64, length=128, precision="float16", task=PRETRAINING),
         "with XLA V100 168, A100 357"),
        *(("base", dict(batch_size=32, length=128, precision="float16", task=task, cards=cards), "")
          for task in (step_graph.TAGGING, step_graph.SIMILARITY) for cards in (1, 2)),
+       ("base", dict(batch_size=32, length=128, precision="float16", task=step_graph.SIMILARITY,
+                     xla=True), ""),
        ("base", dict(batch_size=128, length=128, precision="float16", task=PREDICTION), "")])
 # The titles of the tables in benchmarks/results.md.
 STEPS, PARTS, FROZEN = ("What a step asks of a card", "What a step asks of a card, by part",
@@ -245,7 +265,13 @@ FROZEN_LAYERS = (0, 6, 9, 12)
 def step_costs(workload: Workload) -> List[Cost]:
     """The costs of the step's operations on the first card."""
     return [cost for op, costs in costs_of(step_graph.operations_of(workload)).items()
-            for cost in costs if workload.cards == 1 or "GPU:0" in op.device.upper()]
+            if workload.cards == 1 or "GPU:0" in op.device.upper()
+            for cost in costs * (workload.micro_batches - 1 if _is_in_loop(op) else 1)]
+
+
+def _is_in_loop(op: tf.Operation) -> bool:
+    """Whether the operation runs for each micro-batch but the first."""
+    return op._get_control_flow_context() is not None
 
 
 def figures(workload: Workload, costs: Sequence[Cost]) -> Dict[str, str]:
@@ -317,13 +343,14 @@ def main() -> None:
                         default=FINE_TUNING)
     parser.add_argument("--precision", choices=("float32", "float16", "bfloat16"),
                         help="itemize one step in this precision")
-    parser.add_argument("--transfer", choices=("float32", "float16"), default="float32")
+    parser.add_argument("--transfer", choices=("float32", "float16"),
+                        help="by default that of a training in this precision")
     parser.add_argument("--batch_size", type=int, default=32)
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--cards", type=int, default=1)
     parser.add_argument("--xla", action="store_true")
     parser.add_argument("--freeze_layers", type=int, default=0)
-    parser.add_argument("--micro_batches", type=int, choices=(1, 2), default=1)
+    parser.add_argument("--micro_batches", type=int, default=1)
     args = parser.parse_args()
     if args.precision:
         workload = Workload(*SIZES[args.model], args.batch_size, args.length, args.task,

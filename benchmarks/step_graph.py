@@ -1,6 +1,6 @@
 """The graph of a training or prediction step, for cards that need not be there, with all sizes known."""
 
-from typing import Dict, Iterable, List, NamedTuple, Set
+from typing import Dict, Iterable, List, NamedTuple, Optional, Set
 
 import modeling
 import optimization
@@ -32,11 +32,11 @@ class Workload(NamedTuple):
     length: int  # tokens of each
     task: str = FINE_TUNING
     precision: str = "float32"
-    transfer: str = "float32"  # type of gradients in transfer
+    transfer: Optional[str] = None  # type of gradients in transfer; None: a training's default
     xla: bool = False
     cards: int = 1
     freeze_layers: int = 0
-    micro_batches: int = 1  # each of batch_size examples; later ones repeat the operations of the second
+    micro_batches: int = 1  # each of batch_size examples
 
 
 def operations_of(workload: Workload) -> List[tf.Operation]:
@@ -81,11 +81,11 @@ def train_op(workload: Workload, features: Dict[str, tf.Tensor]) -> tf.Operation
                 computation=modeling.Computation(
                     dtype=dtype_of(workload.precision), compiled=workload.xla,
                     on_cards=True))
-    scales_loss = "float16" in (workload.precision, workload.transfer)
-    loss_scale = optimization.LossScale.create() if scales_loss else None
+    settings = TrainingSettings(precision=workload.precision, gradient_transfer=workload.transfer,
+                                freeze_layers=workload.freeze_layers)
+    loss_scale = optimization.LossScale.create() if settings.scales_loss else None
     forward = _forward(workload)
-    values = checkpoints.InitialValues(
-        None, 0, is_frozen=TrainingSettings(freeze_layers=workload.freeze_layers).freezes)
+    values = checkpoints.InitialValues(None, 0, is_frozen=settings.freezes)
 
     count, size = workload.micro_batches, workload.batch_size
 
@@ -102,7 +102,7 @@ def train_op(workload: Workload, features: Dict[str, tf.Tensor]) -> tf.Operation
         pool.Loss(loss_of, count, 0), count, loss_scale, compiled=workload.xla)
     return optimization.create_train_op(
         gradients, 1e-4, 10, 1, loss_scale=loss_scale, compiled=workload.xla,
-        transfer_dtype=tf.as_dtype(workload.transfer))
+        transfer_dtype=tf.as_dtype(settings.transfer))
 
 
 def _predictions(workload: Workload) -> tf.Operation:
