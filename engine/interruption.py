@@ -50,8 +50,9 @@ class _Handled:
 class InterruptNow(_Handled):
     """A context in which the first signal raises `Interrupted`, which ends the process.
 
-    Ignores later signals, also after the context, so that they do not interrupt the cleanup
-    (temporary files, the message). A destructor, or library code that catches everything, may
+    Later signals do nothing, also after the context, so that they do not interrupt the cleanup
+    (temporary files, the message). They keep their handler: Python reports a signal that arrived
+    just before it came to be ignored. A destructor, or library code that catches everything, may
     swallow the exception: it is raised again until it gets through. C functions and library
     contexts may turn it into another error: after a signal, any error leaves the context as
     `Interrupted`.
@@ -69,14 +70,15 @@ class InterruptNow(_Handled):
     def __exit__(self, kind, error, traceback) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         if isinstance(error, Interrupted):  # perhaps of `InterruptLater`
-            self._ignore()
+            self._received = error.signal_number
         elif self._received and isinstance(error, Exception):
             raise Interrupted(self._received) from error
         else:
             super().__exit__(kind, error, traceback)
 
     def _raise_first(self, number: int, frame) -> None:
-        self._ignore()
+        if self._received:
+            return
         self._received = number
         signal.signal(signal.SIGALRM, lambda *alarm: self._raise_if_lost(number))
         signal.setitimer(signal.ITIMER_REAL, _CHECK_SECONDS, _CHECK_SECONDS)
@@ -91,10 +93,6 @@ class InterruptNow(_Handled):
                 raise interrupted
             finally:
                 del interrupted  # or its traceback's frame would keep it
-
-    def _ignore(self) -> None:
-        for number in self._earlier:
-            signal.signal(number, signal.SIG_IGN)
 
 
 class InterruptLater(_Handled):

@@ -198,11 +198,15 @@ def _write(chunks: Iterable[Tuple[List[bytes], np.ndarray]], total: int, outputs
             counter.advance(len(messages))
         counts = dict(zip(("num_tokens", "num_masked", "num_next_sentence_labels"), sums.tolist()))
         # Before the files get their names: a file without its facts could not be taken up.
+        records = {}
         for path, draft, writer in zip(outputs, drafts, writers):
             writer.close()
-            content = [os.path.abspath(path), *Source(draft).fact()[1:]]  # the time stays the same
-            files.write_json(f"{path}.json", {
-                **facts, "num_examples": total, **counts, "content": content})
+            content = [os.path.abspath(path), *Source(draft).fact()[1:]]
+            records[path] = {**facts, "num_examples": total, **counts, "content": content}
+            files.write_json(f"{path}.json", records[path])
+    for path, record in records.items():
+        record["content"][2] = files.state_of(path)  # the renaming has changed it
+        files.write_json(f"{path}.json", record)
     return sums.tolist()
 
 

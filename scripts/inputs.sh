@@ -33,9 +33,16 @@ check_inputs() {
   done
 }
 
-# fingerprint FOLDER FOLDER [FLAG...]: prints a checksum that changes with the folders' files.
+# fingerprint ARGUMENT...: prints a checksum of the arguments, and of the files and folders that they name.
 fingerprint() {
-  { printf '%s\n' "$@" && stat -L -c '%n %s %Y' "$1"/* "$2"/*; } | cksum | cut -d ' ' -f 1
+  local argument path
+  {
+    printf '%s\n' "$@"
+    for argument; do
+      path=${argument#--*=}
+      [[ ! -e $path ]] || find -L "$path" -type f ! -path "$path/.*" -exec sha256sum -- {} + | LC_ALL=C sort
+    done
+  } | cksum | cut -d ' ' -f 1
 }
 
 # find_model: sets $model, a model folder, and $vocab_file.
@@ -46,7 +53,7 @@ find_model() {
   elif [[ -f $MODEL/bert_config.json || -f $MODEL/assets.extra/bert_config.json ]]; then
     model=$MODEL
   else
-    model=$work/model-$(fingerprint "$MODEL" "$MODEL")
+    model=$work/model-$(fingerprint "$MODEL")
     if [[ ! -d $model ]]; then convert_model "$MODEL"; fi
   fi
   vocab_file=$model/vocab.txt

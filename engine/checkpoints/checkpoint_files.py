@@ -132,8 +132,8 @@ def damage(prefix: str) -> str:
 
 
 def _state_of(prefix: str) -> Tuple:
-    """The sizes and modification times of a checkpoint's files."""
-    return (prefix, *((path, os.path.getsize(path), os.stat(path).st_mtime_ns)
+    """The sizes and states of a checkpoint's files."""
+    return (prefix, *((path, os.path.getsize(path), *files.state_of(path))
                       for path in files_of(prefix) if os.path.exists(path)))  # not a link to itself
 
 

@@ -344,6 +344,15 @@ def new_folder(path: str, flag: str) -> Iterator[str]:
         yield draft
 
 
+def state_of(path: str) -> List[int]:
+    """Changes with a file: the times of its content and of its inode, and the inode's number.
+
+    A program can set the first time as it likes, as archives do, but not the second.
+    """
+    status = os.stat(path)
+    return [status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+
+
 def hash_of_json(value: Any) -> str:
     """SHA-256 of a JSON value, in hex."""
     return hash_of(json.dumps(value).encode("utf-8"))

@@ -22,26 +22,26 @@ class Source:
     """
 
     def __init__(self, path: Union[str, parts.Part], whole: Optional[str] = None):
-        status = os.stat(path)
         self._path, self._whole, self._hash = path, whole, ""
-        # What 1.0.0 recorded. The same size and time save reading the file.
-        self._identity = [os.path.abspath(path), status.st_size, status.st_mtime_ns]
+        # The same size and state save reading the file.
+        self._identity = [os.path.abspath(path), os.path.getsize(path), files.state_of(path)]
         self._range = [path.start, path.stop] if isinstance(path, parts.Part) else []
 
     def fact(self) -> List[Any]:
-        """For a record: path, size, time, SHA-256 of the content; of a part also its range."""
+        """For a record: path, size, state, SHA-256 of the content; of a part also its range."""
         self._hash = self._hash or (parts.hash_of(self._path, self._whole) if self._range
                                     else files.hash_of_file(self._path))
         return [*self._identity, self._hash, *self._range]
 
     def difference(self, was: Any) -> str:
         """How it differs from what was recorded; empty if it does not."""
-        path = self._identity[0]
-        if isinstance(was, list) and was[:3] == self._identity and was[4:] in ([], self._range):
-            self._hash = was[3] if len(was) > 3 else ""
-        elif isinstance(was, list) and len(was) < 4:  # 1.0.0 recorded checkpoints without ".index"
-            if was != [os.path.splitext(path)[0], os.stat(path).st_mtime]:
+        path, size, state = self._identity
+        if isinstance(was, list) and len(was) < 4:  # 1.0.0, which had no hash
+            if was not in ([path, size, state[0]],
+                           [os.path.splitext(path)[0], os.stat(path).st_mtime]):  # of a checkpoint
                 return f"{path} has not the size and time that 1.0.0 recorded"
+        elif isinstance(was, list) and was[:3] == self._identity and was[4:] in ([], self._range):
+            self._hash = was[3]
         elif self.fact()[3] not in (was, *(was[3:4] if isinstance(was, list) else ())):
             return f"{path} has another content"
         return ""

@@ -32,7 +32,7 @@ def record_of(path: str) -> Dict[str, Any]:
     """The record of a file: "facts", "rows" and "bytes"; raises a UserError if it is damaged.
 
     Since 1.1 also "content", the fact of these bytes (`provenance.Source`); until they are all, its
-    time is 0.
+    state is 0.
     """
     try:
         return files.read_record(f"{path}.json", "the record", _RECORD_TYPES)
@@ -119,10 +119,10 @@ class ResumableFile:
             self._write_record()
         signals.raise_if_received()
 
-    def _write_record(self, time: int = 0) -> None:
+    def _write_record(self, state: Any = 0) -> None:
         files.write_json(self.record_path, {
             "facts": self._facts, "rows": self.num_rows, "bytes": self._num_bytes, "content": [
-                os.path.abspath(self.path), self._num_bytes, time, self._digest.hexdigest()]})
+                os.path.abspath(self.path), self._num_bytes, state, self._digest.hexdigest()]})
 
     def _write(self, content: bytes) -> None:
         with files.name_disk_errors(self.path):
@@ -164,7 +164,7 @@ class ResumableFile:
         with self._lock:
             self._write(b"" if self.num_rows else self._header)
             files.publish(self.partial_path, self.path)
-            self._write_record(os.stat(self.path).st_mtime_ns)
+            self._write_record(files.state_of(self.path))
             self.is_whole = True
 
 

@@ -56,6 +56,26 @@ def test_an_environment_that_has_tensorflow_is_used_as_it_is(bare_machine):
     assert (result.returncode, result.stdout) == (0, f"{sys.executable}\n"), result.stderr
 
 
+def test_a_recipe_knows_a_folder_by_what_its_files_hold(tmp_path):
+    """Labels swapped by an archive with fixed times are other data; a copy's times are nothing."""
+    data, flag = tmp_path / "data", tmp_path / "rows.tsv"
+    (data / "assets").mkdir(parents=True)
+
+    def fingerprint():
+        return run(os.environ, f"source scripts/inputs.sh; fingerprint {data} "
+                   f"--train_file={flag} '' --seed=1").stdout
+
+    def write(path, text, time=(5, 5)):
+        path.write_text(text)
+        os.utime(str(path), time)
+        return fingerprint()
+
+    known = [write(data / "train.tsv", "a\t1\n"), write(data / "train.tsv", "a\t0\n"),
+             write(data / "assets" / "vocab.txt", "x"), write(flag, "1"), write(flag, "2")]
+    assert len(set(known)) == len(known) and all(known)
+    assert write(flag, "2", (6, 6)) == known[-1]
+
+
 @on_tensorflow_1
 def test_what_an_environment_of_the_user_lacks_is_named_and_not_installed(bare_machine):
     result = run(bare_machine, "source scripts/environment.sh; use_environment; "

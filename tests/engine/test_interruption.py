@@ -14,6 +14,7 @@ from conftest import checkpoint_values, on_tensorflow_1, write_cola
 from engine import interruption
 from engine.checkpoints import checkpoint_files
 from engine.workers import worker_dirs
+import processes
 from processes import step_of, wait_until
 
 STEPS = 18
@@ -128,6 +129,27 @@ def handlers_restored():
     yield
     for number, handler in handlers:
         signal.signal(number, handler)
+
+
+_WAITING = """
+import time
+from absl import flags
+from engine.cli import command
+def main(values):
+    print("ready", flush=True)
+    time.sleep(60)
+command.run(main, flags.FlagValues(), usage="", argv=["it"])
+"""
+
+
+@pytest.mark.parametrize("numbers", [(signal.SIGTERM, signal.SIGINT), (signal.SIGINT, signal.SIGTERM) * 3])
+def test_both_signals_at_once_end_the_command_with_one_line(numbers):
+    process = processes.start(["-c", _WAITING], env=dict(os.environ))
+    assert process.stdout.readline() == "ready\n"
+    for number in (signal.SIGSTOP, *numbers, signal.SIGCONT):  # all of them arrive together
+        process.send_signal(number)
+    said = process.communicate(timeout=60)[1]
+    assert (process.returncode, said) == (130, "interrupted by SIGINT\n")
 
 
 def test_a_signal_that_comes_out_as_another_error_is_an_interruption_all_the_same(

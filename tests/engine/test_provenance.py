@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from engine.disk import parts, provenance
+from engine.disk import files, parts, provenance
 from engine.disk.provenance import Source
 
 
@@ -46,12 +46,39 @@ def test_a_difference_names_the_file(path):
     assert provenance.difference(record_of(vocabulary="0" * 64), dict(vocabulary="1" * 64)) == "vocabulary"
 
 
-def test_a_file_of_the_recorded_size_and_time_is_not_read(path):
+def test_an_unchanged_file_is_not_read(path, monkeypatch):
     record = record_of(input=[Source(path)])
-    status = os.stat(path)
+    monkeypatch.delattr(files, "hash_of_file")
+    assert provenance.difference(record, dict(input=[Source(path)])) is None
+
+
+def in_place(path):
+    rewrite(path, "A\nb\nc\nd\n")
+
+
+def another_file(path):
+    """As an archive unpacks one, beside the old file and then in its place."""
+    rewrite(f"{path}.new", "A\nb\nc\nd\n")
+    os.replace(f"{path}.new", path)
+
+
+@pytest.mark.parametrize("change", [in_place, another_file])
+def test_a_file_of_the_recorded_size_and_time_with_another_content_is_another(change, path, tmp_path):
+    os.utime(path, (5, 5))
+    record, known = record_of(input=[Source(path)]), provenance.content_hash(path, str(tmp_path))
+    change(path)
+    assert os.stat(path).st_mtime == 5
+    assert "another content" in provenance.difference(record, dict(input=[Source(path)]))
+    assert provenance.content_hash(path, str(tmp_path)) != known
+
+
+def test_a_record_without_change_time_and_inode_is_decided_by_its_hash(path):
+    status, digest = os.stat(path), Source(path).fact()[3]
+    record = {"facts": dict(input=[[path, status.st_size, status.st_mtime_ns, digest]])}
+    assert provenance.difference(record, dict(input=[Source(path)])) is None
     rewrite(path, "A\nb\nc\nd\n")
     os.utime(path, ns=(status.st_mtime_ns, status.st_mtime_ns))
-    assert provenance.difference(record, dict(input=[Source(path)])) is None
+    assert "another content" in provenance.difference(record, dict(input=[Source(path)]))
 
 
 def test_records_of_1_0_0_had_a_hash_or_size_and_time(path):

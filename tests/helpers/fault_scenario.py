@@ -29,7 +29,7 @@ FAULTS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "killed": 0}
 ROWS = [f"row {number}\n" for number in range(3)]
 BEFORE = {"text.txt": "before", "folder/a.txt": "before", "copy.txt": "before"}
 SOURCE = __file__
-_TIME = r"\b\d{19}\b"  # of a file, in a record
+_STATE = r"\[\s+\d{19},\s+\d{19},\s+\d+\s+\]"  # of a file, in a record
 
 
 def write_all(folder: str) -> None:
@@ -67,7 +67,7 @@ def content(folder: str) -> Dict[str, str]:
             relative = os.path.relpath(path, folder)
             if not any(mark in relative for mark in (scratch.PREFIX, ".part")):
                 with open(path, "rb") as file:
-                    texts[relative] = re.sub(_TIME, "0", file.read().decode("latin-1"))
+                    texts[relative] = re.sub(_STATE, "0", file.read().decode("latin-1"))
     return texts
 
 
