@@ -19,8 +19,8 @@ class Counter:
     """Shows the progress of a task, and logs a closing line with the time it took.
 
     Use it as a context manager. The closing line comes as soon as the total is reached, at the
-    latest at the end; there is none after an exception. Until then rates and the time left are
-    those since the first part was done, whose time may include the building of a graph.
+    latest at the end; there is none after an exception. Until then, rates and the time left leave out
+    the first part, which may build a graph.
 
     Args:
         description: names the task, such as "Preparing train.tsv".

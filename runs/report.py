@@ -12,6 +12,7 @@ from engine.training.run_record import Record
 from engine.version import VERSION
 from runs import report_page
 from runs.capability import Capability, Job, Measured
+from runs.results import distinct
 
 FILE = "report.html"
 
@@ -21,27 +22,30 @@ def write(job: Job, measured: Optional[Measured], of_tries: Optional[Measured] =
 
     Args:
         measured: the evaluation of the dev set; None without one.
-        of_tries: that of several tries; `shown` is a section of the page.
+        of_tries: that of several tries; `shown` are sections of the page.
     """
     output_dir, task_name = job.settings.output_dir, job.model.facts()["task"]
     of_texts = getattr(job.model.encoding and job.model.encoding.counts, "warnings", [])
     history, record = summaries.read_history(output_dir), run_record.load(output_dir)
     memory = {"peak memory": f"{history['peak_memory_gb'][-1][1]:,.1f} GB"
               } if history.get("peak_memory_gb") else {}
-    results = measured.results if measured else {}
-    sections = [*([of_tries.shown] if of_tries else []),
+    results = {name: value for name, value in distinct(measured.results if measured else {}).items()
+               if not (of_tries and name in of_tries.results)}
+    step = {"evaluated after step": f"{results.pop('global_step'):,}"} if "global_step" in results else {}
+    first = [name for name in (*job.model.metrics(), job.model.loss) if name in results]
+    sections = [*(of_tries.shown if of_tries else []),
                 *(job.model.page(job, measured) if measured else []),
+                report_page.Table("More metrics", "They are in eval_results.txt, too.", ("Metric", "Value"), [
+                    (name, value) for name, value in results.items() if name not in first]),
                 report_page.training_curves(history)]
     path = os.path.join(output_dir, FILE)
     report_page.write_report(path, report_page.Report(
         title=f"{task_name}: {os.path.basename(os.path.abspath(output_dir))}",
         warnings=list(filter(None, [record and record.warning, *of_texts])),
-        # Google's run_classifier writes "eval_loss" a second time as "loss".
-        evaluation=[(name, value) for name, value in results.items()
-                    if name != "loss" or "eval_loss" not in results],
+        evaluation=[(name, results[name]) for name in first],
         # Texts are long, and come last.
         sections=sorted(sections, key=lambda section: isinstance(section, report_page.MarkedTexts)),
-        facts={"Settings": settings(task_name, job.model, record),
+        facts={"Settings": {**settings(task_name, job.model, record), **step},
                "Environment": {"devices": job.devices.describe(),
                                "replicas": job.devices.num_replicas,
                                **memory, **environment()}}))

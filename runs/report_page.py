@@ -19,6 +19,7 @@ from engine.training.summaries import History
 # A noisy curve of at least so many points is overlaid with its moving mean over a tenth of them.
 _MIN_SMOOTHED_POINTS = 30
 # A column of the training's log → the title of its plot. The first plot is larger.
+_MANY_ROWS, _SHOWN_ROWS = 15, 10  # of a table with more rows, the first are shown, the rest is folded
 _CURVES = {"loss": "Training loss", "learning_rate": "Learning rate",
            "gradient_norm": "Gradient norm", "examples_per_second": "Examples/s",
            "model_tflops": "Model TFLOP/s"}
@@ -86,10 +87,14 @@ class Report(NamedTuple):
 
 
 def class_scores(rows: Iterable[Sequence[Any]]) -> Table:
-    """The section on the classes, of label, precision, recall, F1 and the number of examples."""
+    """The section on the classes, of label, precision, recall, F1 and number of examples; of many the worst first."""
+    rows = [tuple(row) for row in rows]
+    if len(rows) > _MANY_ROWS:
+        rows.sort(key=lambda row: (row[4] == 0, row[3]))
     return Table(
         "Classes", "Of the examples predicted to have a label, precision is the share that has it; "
-        "of those that have it, recall is the share that is found. F1 is their harmonic mean.",
+        "of those that have it, recall is the share that is found. F1 is their harmonic mean."
+        + " The lowest F1 comes first." * (len(rows) > _MANY_ROWS),
         ("Label", "Precision", "Recall", "F1", "Examples"),
         [(label, precision, recall, Cell(f1, "bar", f1), count)
          for label, precision, recall, f1, count in rows])
@@ -112,9 +117,9 @@ def training_curves(history: History) -> Plots:
         is_smoothed = name != "learning_rate" and len(values) >= _MIN_SMOOTHED_POINTS
         line = _moving_mean(values, len(values) // 10) if is_smoothed else values
         ends = f"{steps[0]:,.0f}", f"{steps[-1]:,.0f}"
-        plots.append(Plot(title, ends, {_tick(values[-1]): line}, steps, values if is_smoothed else None))
+        plots.append(Plot(title, ends, {_tick(line[-1]): line}, steps, values if is_smoothed else None))
     return Plots("Training", "Over the steps. A pale line is what was measured, a strong one its "
-                 "moving mean; beside each title stands the last value.", plots)
+                 "moving mean, whose last value stands beside the title.", plots)
 
 
 def write_report(path: str, report: Report) -> None:
@@ -124,7 +129,8 @@ def write_report(path: str, report: Report) -> None:
         loader=jinja2.FileSystemLoader(os.path.dirname(os.path.abspath(__file__))),
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters.update(number=number, drawn=_drawn)
-    page = environment.get_template("report.html.j2").render(report._asdict())
+    page = environment.get_template("report.html.j2").render(
+        report._asdict(), many_rows=_MANY_ROWS, shown_rows=_SHOWN_ROWS)
     files.write_text(path, page + "\n")
 
 

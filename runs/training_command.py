@@ -199,8 +199,9 @@ def _write_results(job: Job, measured: Mapping[str, Measured], checkpoint: Check
     if of_tries:
         scores.update(of_tries.results)
         details.update(of_tries.details)
-        tables.append(of_tries.table)
-    scores = results.write(job.settings.output_dir, scores, details, checkpoint.global_step)
+        tables.extend([dict(zip(table.columns, row)) for row in table.content] for table in of_tries.shown)
+    scores = results.write(job.settings.output_dir, scores, details, checkpoint.global_step,
+                           of_tries.results if of_tries else ())
     for table in tables:
         results.log_table(table)
     return next(iter(measured.values()))._replace(results=scores)

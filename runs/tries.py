@@ -180,23 +180,26 @@ def _publish(folder: str, job: Job) -> None:
 
 
 def _summary(scores: Mapping[Try, Mapping[str, float]], folders: Mapping[Try, str]) -> Measured:
-    """Mean, deviation, worst and best of each metric over the tries, and a row for each try."""
-    names = [name for name in next(iter(scores.values())) if name not in ("global_step", "loss")]
-    figures: Dict[str, float] = {}
+    """Best, mean, deviation and worst of each metric over the tries, and a row for each try."""
+    names = [name for name in results.distinct(next(iter(scores.values()))) if name != "global_step"]
+    by_metric: Dict[str, Dict[str, float]] = {}
     for name in names:
         values = np.array([row[name] for row in scores.values()])
         ranked = sorted(values.tolist(), key=lambda value: _goodness(name, value))
-        figures.update({
-            f"{name}_mean": float(values.mean()), f"{name}_worst": ranked[0],
-            f"{name}_best": ranked[-1],
-            f"{name}_deviation": float(values.std(ddof=1)) if len(values) > 1 else 0.0})
+        by_metric[name] = {
+            "best": ranked[-1], "mean": float(values.mean()),
+            "deviation": float(values.std(ddof=1)) if len(values) > 1 else 0.0, "worst": ranked[0]}
     warned = {one: run_record.load(folders[one]).warning for one in scores}
     rows = [{"try": one.name, "warning": "does not learn" if warned[one] else "none",
              **{name: scores[one][name] for name in names}} for one in scores]
-    section = Table(
-        "Tries", "Trainings with other seeds and learning rates, as the dev set judges them. "
-        "The best is the model of this page. One that does not learn is no better than a constant prediction.",
-        list(rows[0]), [list(row.values()) for row in rows])
+    sections = [
+        Table("Metrics of all tries", "Of each metric the best, the mean, the standard deviation and the worst.",
+              ("metric", "best", "mean", "deviation", "worst"),
+              [(name, *values.values()) for name, values in by_metric.items()]),
+        Table("Tries", "Trainings with other seeds and learning rates, as the dev set judges them. The best is "
+              "the model of this page. One that does not learn is no better than a constant prediction.",
+              list(rows[0]), [list(row.values()) for row in rows])]
+    figures = {f"{name}_{of}": value for name, values in by_metric.items() for of, value in values.items()}
     details = [{name: None if value != value else value for name, value in row.items()}
                for row in rows]
-    return Measured(figures, {"tries": details}, rows, section)
+    return Measured(figures, {"tries": details}, shown=sections)

@@ -94,10 +94,9 @@ print_metrics() {
   LC_ALL=C awk '$1 == "eval_loss" { seen = 1 } !seen || $1 != "loss" { printf "  %s = %s\n", $1, $3 ~ /^[0-9]+$/ ? $3 : sprintf("%.5g", $3) }'
 }
 
-# look_at_model_and_cards [FLAG...]: sets $lower_case, whether the model's vocabulary is lower-cased
-# (true or false), and $lower_case_masked_lm; the array $replicas, the flag of two replicas on the CPU
-# where there is no card; and the array $on_all_replicas, that flag and the batch size of a training.
-# Fails where TensorFlow sees none of the machine's cards. One interpreter, since each takes seconds.
+# look_at_model_and_cards [FLAG...]: sets $lower_case and $lower_case_masked_lm: true or false; the array
+# $replicas, the flag of two replicas on the CPU where there is no card; and $on_all_replicas, that flag
+# and the batch size. Fails where TensorFlow sees none of the cards. One interpreter: each takes seconds.
 look_at_model_and_cards() {
   local found num_gpus
   found=$("$python" -c "import sys

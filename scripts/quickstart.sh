@@ -22,13 +22,15 @@ main() {
   cd "$repository"
   find_model
   find_data
-  results=$work/results-$task-$(fingerprint "$data_dir" "$model" "$@") trains_now=
+  results=$work/results-$task-$(fingerprint "$data_dir" "$model" "$@")
   if [[ ! -f $results/finished ]]; then
     look_at_model_and_cards "$@"
     if has_test_set; then set -- --do_predict "$@"; fi
-    trains_now=true
     fine_tune "$results" "$@"
     touch "$results/finished"
+  else # a training has just printed it
+    printf '\nEvaluation:\n'
+    print_metrics <"$results/eval_results.txt"
   fi
   report
 }
@@ -36,10 +38,6 @@ main() {
 has_test_set() { compgen -G "$data_dir/*test*.tsv" >/dev/null; }
 
 report() {
-  if [[ -z $trains_now ]]; then # else the training has just said so
-    printf '\nEvaluation:\n'
-    print_metrics <"$results/eval_results.txt"
-  fi
   if has_test_set; then
     printf '\nThe first rows of the test set, with their predictions'
     [[ -n ${DATA_DIR:-} ]] || printf ' (1: a sentence, 0: its words are scrambled)'

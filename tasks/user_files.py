@@ -144,7 +144,7 @@ def _infer_kind(values: flags.FlagValues, table: columns.Table,
     forms = set(map(columns.form_of, counts))
     basis = ("some are lists" if several else "few are fractions" if columns.FRACTION in forms else
              "they are whole numbers" if are_numbers else
-             "some are no numbers" if columns.INTEGER in forms else "they are no numbers")
+             f"{'some are' if columns.INTEGER in forms else 'they are'} no numbers")
     log.info(f"{split.file}: {len(labels):,} labels ({shown}), "
              + (f"any number for each example, separated by {separator!r}" if several
                 else "one for each example")

@@ -104,10 +104,9 @@ class StepHook(tf.train.SessionRunHook):
 class TrainingProgress:
     """Shows the step, loss, learning rate, speed over all replicas and time left.
 
-    The loss is the mean of a tenth of the steps, at most 100, the newest of this process: at the same
-    step, equal runs show the same. Use it as a context manager around the training, so that the bar is
-    removed before an error is printed. After the training it logs the peak memory, and the number
-    of skipped steps, if there are any.
+    The loss is the mean of the newest tenth of the steps, at most 100, so that equal runs show the same
+    at a step. Use it as a context manager around the training, so that the bar is removed before an
+    error is printed. After the training it logs the peak memory, and how many steps were skipped, if any.
     """
 
     def __init__(self, first_step: int, num_train_steps: int, devices: Devices,
@@ -152,8 +151,9 @@ class TrainingProgress:
     def _show(self, step: Step) -> None:
         loss = finite_mean(self._losses)
         shown = f"loss {loss:{'.4f' if loss >= 0.001 else '.4g'}}"
-        rest = f", lr {step.learning_rate:.2e}{self._speed(step)}"
-        if self._bar.disable or step.number == self._num_train_steps:
+        is_line = self._bar.disable or step.number == self._num_train_steps
+        rest = f", lr {step.learning_rate:.2e}{self._speed(step, is_line)}"
+        if is_line:
             first = step.number - len(self._losses) + 1
             mean = f" (mean of steps {first} to {step.number})" if first < step.number else ""
             log.info(f"step {step.number}/{self._num_train_steps}: {shown}{mean}{rest}")
@@ -161,11 +161,12 @@ class TrainingProgress:
             self._bar.set_description_str(shown + rest)
         self._last_shown = time.time()
 
-    def _speed(self, step: Step) -> str:
+    def _speed(self, step: Step, is_line: bool) -> str:
         if self._start is None:
             self._start = time.time()
             return ""
         seconds = max(time.time() - self._start, 1e-9) / (step.number - self._first_step - 1)
         left = self._bar.format_interval((self._num_train_steps - step.number) * seconds)
         rate = step.num_examples / seconds
-        return f", {progress.rate(rate, 'examples')}{self._reached.describe(rate)}, {left} left"
+        reached = self._reached.describe(rate) if is_line else ""  # 80 columns have no room for it and a bar
+        return f", {progress.rate(rate, 'examples')}{reached}, {left} left"

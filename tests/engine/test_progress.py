@@ -209,6 +209,18 @@ def test_a_training_says_its_state_beside_a_bar_on_a_terminal(
     assert any(line.startswith("Initialized") for line in lines)
 
 
+def test_the_bar_of_a_training_keeps_its_room_in_80_columns(monkeypatch):
+    terminal = Terminal(monkeypatch, columns=80)
+    monkeypatch.setattr(progress, "BAR_SECONDS", -1)
+    with step_hook.TrainingProgress(0, 20000, cpu_devices(1), Throughput(1e9)) as shown:
+        for number in range(1, 4):
+            shown.add(step_hook.Step(number, 1, 0.5, 1e-5, 1.0))
+            log.info("a line")  # which draws the bar anew
+    bars = re.findall(r"step 3/20000 \|[^|]*\| loss 0.5000, lr 1.00e-05, [\d,.]+ examples/s, [\d:]+ left",
+                      terminal.close())
+    assert bars and all(len(bar) < 80 for bar in bars)
+
+
 def test_an_error_finds_the_bar_of_a_training_gone(tiny_model, source, tmp_path, monkeypatch):
     terminal = Terminal(monkeypatch)
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import statistics
 
@@ -56,8 +57,14 @@ def test_the_results_are_those_of_all_tries(searched):
                                ("best", best), ("worst", worst)):
             assert results[f"{metric}_{name}"] == pytest.approx(function(values))
     assert results["eval_loss"] == results["eval_loss_best"]
-    rows = Page((searched / "report.html").read_text(encoding="utf-8")).rows
+    page = (searched / "report.html").read_text(encoding="utf-8")
+    rows = Page(page).rows
     assert [row[0] for row in rows if row[:1] and row[0] in NAMES] == NAMES
+    tiles = re.search('<dl class="metrics">(.*?)</dl>', page, re.DOTALL).group(1).replace("<wbr>", "")
+    assert re.findall("<dt>(.*?)</dt>", tiles) == ["eval_accuracy", "matthews_correlation", "eval_loss"]
+    assert rows[0] == ["metric", "best", "mean", "deviation", "worst"]
+    for row in rows[1:4]:
+        assert row[1:] == [f"{results[f'{row[0]}_{of}']:.4f}" for of in rows[0][1:]]
 
 
 def test_only_the_best_is_kept_and_ends_as_a_command_of_its_own(
@@ -84,7 +91,9 @@ def test_a_finished_search_trains_only_what_is_new(flags, searched, tmp_path, ca
     shutil.copytree(str(searched), str(out))
     capsys.readouterr()
     run_here(dict(flags, output_dir=out))
-    assert "Training on" not in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "Training on" not in said and "_deviation" not in said, "it is a column"
+    assert re.search("^metric +best +mean +deviation +worst\neval_accuracy ", said, re.M)
     assert results_of(out) == results_of(searched)
     run_here(dict(flags, output_dir=out, seeds="3,5,6"))
     assert capsys.readouterr().err.count("Training on") == 2  # the new seed at each rate

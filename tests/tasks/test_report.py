@@ -36,6 +36,8 @@ FULL = Report(
     [SCORES, confusion(LABELS, COUNTS.tolist()), training_curves(HISTORY), MISTAKES],
     {"Settings": {"learning_rate": 5e-5, "data_dir": "/data" * 40},
      "Environment": {"TensorFlow": "2.15.1"}})
+CLASSES = class_scores([(f"intent_{index}", 0.5, 0.5, (index * 7 % 48) / 48, 9 * (index > 0))
+                        for index in range(48)])
 MANY = confusion([f"a_long_name_of_an_intent_{index}" for index in range(21)],
                  (np.eye(21, dtype=int) * 777).tolist())
 WIDE = FULL._replace(sections=[
@@ -137,7 +139,7 @@ def test_a_page_needs_no_network(tmp_path):
 def test_a_page_is_no_wider_than_a_phone_and_names_break_between_their_words(tmp_path):
     content = WIDE._replace(
         evaluation=[("matthews_correlation", 0.5), ("eval_loss", 0.3)],
-        sections=[*WIDE.sections, CONTEXTS, PLOTS, MISTAKES],
+        sections=[*WIDE.sections, CLASSES, CONTEXTS, PLOTS, MISTAKES],
         facts={"Settings": {"--gradient_accumulation_steps": 1, "--adam_bias_correction": True}})
     page = measured(written(tmp_path, content))
     assert page["broken"] == [] and page["width"] == 390 and not any(page["hidden"])
@@ -158,6 +160,8 @@ def test_a_curve_goes_through_its_points(name, title, top, num_lines, tmp_path):
     np.testing.assert_allclose(drawn[:, 0], 100 * (steps - 1) / 39, atol=0.01)
     np.testing.assert_allclose(drawn[:, 1], 100 * (1 - values / top), atol=0.01)
     assert ticks[1:] == [f"{top:.3g}", f"{top / 2:.3g}", "0", "1", "40"] and len(lines) == num_lines
+    end = top * (1 - float(lines[-1].split(",")[-1]) / 100)
+    assert float(ticks[0]) == pytest.approx(end, abs=2e-4 * top), "that of the strong line"
 
 
 def test_a_plot_has_a_line_for_each_of_its_names(tmp_path):
@@ -173,6 +177,17 @@ def test_a_matrix_of_many_classes_has_colours_alone_and_its_numbers_in_the_tips(
     tips = [cell["title"] for cell in page.all("td") if "title" in cell]
     assert tips[3] == "a_long_name_of_an_intent_3 taken for a_long_name_of_an_intent_3: 777"
     assert len(tips) == 21
+
+
+def test_of_many_classes_the_worst_come_first_and_the_rest_is_folded(tmp_path):
+    source = written(tmp_path, FULL._replace(sections=[CLASSES, SCORES])).read_text(encoding="utf-8")
+    page, (before, folded) = Page(source), source.split("<details>")
+    f1 = [float(row[3]) for row in page.rows if row[0].startswith("intent_")]
+    assert len(f1) == 48 and f1[:-1] == sorted(f1[:-1]) and page.rows[48 + 1][0] == "intent_0", "no examples"
+    shown = [row[0] for row in Page(before).rows if row[0].startswith("intent_")]
+    assert len(shown) == 10 and "<summary>38 more</summary>" in folded and "财经" in folded.split("</details>")[1]
+    few = [row[0] for row in Page(written(tmp_path, FULL).read_text(encoding="utf-8")).rows]
+    assert [label for label in few if label in LABELS][:len(LABELS)] == LABELS, "of few classes the labels' order"
 
 
 def test_a_page_leaves_out_what_there_is_not(tmp_path):
