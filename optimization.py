@@ -121,7 +121,8 @@ def create_train_op(gradients: List[GradientAndVariable], init_lr: float, num_tr
                     transfer_dtype: tf.DType = tf.float32,
                     most_rows: Optional[int] = None,
                     compiled: bool = False,
-                    bias_correction: bool = False) -> tf.Operation:
+                    bias_correction: bool = False,
+                    place: Callable[[tf.Tensor], tf.Tensor] = lambda step: step) -> tf.Operation:
     """Like `create_optimizer`, but takes the gradients of the replica's mean loss.
 
     Args:
@@ -133,6 +134,7 @@ def create_train_op(gradients: List[GradientAndVariable], init_lr: float, num_tr
         most_rows: the maximum rows of a replica's sparse gradient; None: unknown.
         compiled: let XLA compile the update as one program; not on TensorFlow 1.15.
         bias_correction: see AdamWeightDecayOptimizer.
+        place: where a global step stands in the schedule of the learning rate.
     """
     global_step = tf.train.get_or_create_global_step()
     factor = None
@@ -142,7 +144,7 @@ def create_train_op(gradients: List[GradientAndVariable], init_lr: float, num_tr
                                    decay=layer_lr_decay)
     updater = OPTIMIZERS[optimizer](
         learning_rate=learning_rate_at(
-            global_step, init_lr, num_train_steps, num_warmup_steps or 0,
+            place(global_step), init_lr, num_train_steps, num_warmup_steps or 0,
             schedule=lr_schedule, min_lr_ratio=min_lr_ratio),
         weight_decay_rate=WEIGHT_DECAY_RATE,
         exclude_from_weight_decay=EXCLUDE_FROM_WEIGHT_DECAY,

@@ -10,9 +10,9 @@ from distillation.teacher import Teacher
 from encoder import pretraining_tfrecords
 from encoder.encoding import Encoding
 from engine.data.batches import Features, Source, token_features
-from engine.data.plan import TrainingPlan
 from engine.settings import setting
 from engine.training import run_record
+from engine.training.course import Course
 from modeling import BertConfig
 from runs.capability import Capability, Job, Training
 from tasks.capability import training_of
@@ -80,14 +80,13 @@ class Distillation(NamedTuple):
             facts={**training.facts, **self.facts()})
 
     def _with_outputs(self, job: Job, source: Source, inputs: Source, examples: Any) -> Source:
-        used, num_replicas = np.arange(len(source.lengths)), job.devices.num_replicas
-        steps = job.settings.schedule(len(examples), num_replicas).num_train_steps
-        batch_size = job.settings.global_batch_size(num_replicas)
-        if steps * batch_size < len(used):  # less than an epoch, in which no example comes twice
-            window = run_record.window_batches(job.settings.output_dir, steps, job.devices.peers)
-            plan = TrainingPlan(source.lengths, batch_size, job.settings.training.seed, source.keys,
-                                window)
-            used = np.sort(np.concatenate([plan.global_batch(step) for step in range(steps)]))
+        used, output_dir, peers = np.arange(len(source.lengths)), job.settings.output_dir, job.devices.peers
+        batch_size = job.settings.global_batch_size(job.devices.num_replicas)
+        course = Course(job.settings.length, len(used), run_record.batches(output_dir, batch_size, peers))
+        if course.last.seen_after(course.last_step) < len(used):  # less than an epoch: no example comes twice
+            window = run_record.window_batches(output_dir, course.last_step, peers)
+            plan = course.plan(source, job.settings.training.seed, window)
+            used = np.sort(np.concatenate([plan.global_batch(step) for step in range(course.last_step)]))
         return teachers.with_outputs(
             self.teacher, source, inputs, examples.store_name, job.devices, used=used,
             store_dir=job.settings.store_dir, per_replica_batch_size=self.predict_batch_size)

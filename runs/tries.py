@@ -128,9 +128,11 @@ def run(job: Job, sets: Sets, tries: Sequence[Try], carry_out: Callable[..., Non
                         "would replace; use another --output_dir")
     metric = job.settings.evaluation.metric_for_best or job.model.metrics()[0]
     folders = {one: one.job(job).settings.output_dir for one in tries}
+    # A search that is finished stays so, whatever the global batch; in another one the tries differ.
+    any_batch = job.settings.training.allow_batch_change or all(map(_has_results, folders.values()))
     scores: Dict[Try, Dict[str, float]] = {}
     for number, one in enumerate(tries, 1):
-        if not _is_done(one.job(job), sets):
+        if not _is_done(one.job(job), sets, any_batch):
             log.info(f"Try {number} of {len(tries)}: {folders[one]}")
             files.make_directory(folders[one], "--output_dir")
             carry_out(one.job(job), sets._replace(test={}))
@@ -147,13 +149,19 @@ def run(job: Job, sets: Sets, tries: Sequence[Try], carry_out: Callable[..., Non
     carry_out(job, sets._replace(train=None), _summary(scores, folders))
 
 
-def _is_done(job: Job, sets: Sets) -> bool:
-    folder, settings = job.settings.output_dir, job.settings
-    if not os.path.exists(os.path.join(folder, results.FILES[1])):
+def _has_results(folder: str) -> bool:
+    return os.path.exists(os.path.join(folder, results.FILES[1]))
+
+
+def _is_done(job: Job, sets: Sets, any_batch: bool) -> bool:
+    folder, compared = job.settings.output_dir, job.settings.recorded()
+    if not _has_results(folder):
         return False
-    difference = run_record.difference(folder, run_record.Record(facts_of(job, sets.train), {
-        run_record.GLOBAL_BATCH_SIZE: settings.global_batch_size(job.devices.num_replicas),
-        **settings.recorded()}))
+    if any_batch:
+        del compared["--gradient_accumulation_steps"]
+    else:
+        compared[run_record.GLOBAL_BATCH_SIZE] = job.settings.global_batch_size(job.devices.num_replicas)
+    difference = run_record.difference(folder, run_record.Record(facts_of(job, sets.train), compared))
     if difference:
         raise UserError(f"{folder} is a try with another {difference}; use another --output_dir")
     return True

@@ -124,7 +124,8 @@ class Classifier(Capability):
         if "train" in wanted:
             train = (training or training_of)(job, self._load(job, task.train))
             # Too few examples are reported before the other sets are read.
-            job.settings.schedule(train.num_examples, job.devices.num_replicas)
+            if not checkpoints.latest(job.settings.output_dir):  # whose global batch may be another
+                job.settings.schedule(train.num_examples, job.devices.num_replicas)
         return Sets(
             train,
             self._load_with_mismatched(job, task.dev, task.mismatched_dev) if "dev" in wanted else {},

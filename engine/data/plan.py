@@ -26,6 +26,26 @@ def window_batches(num_train_steps: int) -> int:
     return min(WINDOW_BATCHES, max(1, num_train_steps // _LEAST_WINDOWS))
 
 
+class Stretch(NamedTuple):
+    """Consecutive steps with one global batch size; a resumed training may have another than before."""
+    first_step: int
+    num_seen: int  # examples of the steps before
+    global_batch_size: int
+
+    def seen_after(self, step: int) -> int:
+        """The examples of the first `step` steps of the training."""
+        return self.num_seen + (step - self.first_step) * self.global_batch_size
+
+    def steps_to(self, num_seen: float) -> int:
+        """The steps, from the training's start on, that see at most so many examples."""
+        return self.first_step + int((num_seen - self.num_seen) // self.global_batch_size)
+
+    def ends_epoch(self, step: int, num_examples: int) -> bool:
+        """Whether an epoch ends after `step` steps: a batch that straddles two belongs to the later one."""
+        epoch = -(-self.seen_after(step) // num_examples)
+        return self.steps_to(epoch * num_examples) == step
+
+
 class TrainingPlan:
     """An endless sequence of global batches over `len(lengths)` examples.
 
@@ -47,24 +67,39 @@ class TrainingPlan:
                  keys: Optional[np.ndarray] = None, window_batches: int = WINDOW_BATCHES):
         self._lengths = lengths
         self._keys = keys
-        self._global_batch_size = global_batch_size
+        self._stretch = Stretch(0, 0, global_batch_size)
+        self._earlier: Optional[TrainingPlan] = None  # of the steps before the stretch
+        self._rest = np.array([], np.int32)  # see `resized`
         self._seed = seed
         self._window_batches = window_batches
         # Many consecutive steps use the same window and its permutations.
         self._window = lru_cache(maxsize=2)(self._window)
         self._permutation = lru_cache(maxsize=2)(self._permutation)
 
+    def resized(self, first_step: int, global_batch_size: int) -> "TrainingPlan":
+        """The same plan for the steps before `first_step`, and another global batch size from there on.
+
+        Every example is still seen once an epoch: those of the window that is cut here which have not been
+        seen come first.
+        """
+        plan = TrainingPlan(self._lengths, global_batch_size, self._seed, self._keys, self._window_batches)
+        start, end = self._window_around(first_step)
+        plan._earlier, plan._rest = self, self._window(start, end)[first_step - start:].ravel()
+        plan._stretch = Stretch(first_step, self._stretch.seen_after(first_step), global_batch_size)
+        return plan
+
     def global_batch(self, step: int) -> np.ndarray:
         """Indices of the examples of step `step` (from 0), [global_batch_size]."""
+        if step < self._stretch.first_step:
+            return self._earlier.global_batch(step)
         first_step, last_step = self._window_around(step)
         return self._window(first_step, last_step)[step - first_step]
 
     def _window_around(self, step: int) -> Tuple[int, int]:
         """First step of the window that `step` is in, and of the next window."""
-        size, n = self._global_batch_size, len(self._lengths)
         # The first epoch that begins after this step's batch; a batch that straddles two
         # epochs belongs to the later one.
-        next_epoch = -(-(step + 1) * size // n)
+        next_epoch = -(-self._stretch.seen_after(step + 1) // len(self._lengths))
         start, end = self._first_step_of(next_epoch - 1), self._first_step_of(next_epoch)
         batches = self._window_batches if self._keys is None else WINDOW_BATCHES
         num_windows = max(1, round((end - start) / batches))
@@ -73,12 +108,12 @@ class TrainingPlan:
         return int(bounds[window]), int(bounds[window + 1])
 
     def _first_step_of(self, epoch: int) -> int:
-        return epoch * len(self._lengths) // self._global_batch_size
+        return max(self._stretch.first_step, self._stretch.steps_to(epoch * len(self._lengths)))
 
     def _window(self, first_step: int, last_step: int) -> np.ndarray:
         """The examples of a window, [last_step - first_step, global_batch_size]."""
-        size = self._global_batch_size
-        examples = self._stream(first_step * size, last_step * size)
+        size = self._stretch.global_batch_size
+        examples = self._stream(*map(self._stretch.seen_after, (first_step, last_step)))
         lengths, part = self._lengths[examples], len(examples)
         if self._keys is not None and self._window_batches < WINDOW_BATCHES:
             part = self._window_batches * size
@@ -91,8 +126,11 @@ class TrainingPlan:
 
     def _stream(self, start: int, end: int) -> np.ndarray:
         """Positions start..end of the epochs' permutations, one after the other."""
-        n = len(self._lengths)
-        parts = []
+        n, offset = len(self._lengths), self._stretch.num_seen
+        parts = [self._rest[start - offset:end - offset]]
+        start += len(parts[0])
+        if self._earlier and start < end:
+            return np.concatenate([*parts, self._earlier._stream(start, end)])
         while start < end:
             epoch, offset = divmod(start, n)
             parts.append(self._permutation(epoch)[offset:offset + end - start])
@@ -143,15 +181,6 @@ def _spread(batches: np.ndarray, keys: np.ndarray) -> None:
             counts[changed].update(more)
         keys_of[batch][slot], keys_of[other][its_slot] = coming, leaving
         batches[batch, slot], batches[place] = batches[place], batches[batch, slot]
-
-
-def ends_epoch(num_steps: int, num_examples: int, global_batch_size: int) -> bool:
-    """Whether an epoch ends after `num_steps` steps.
-
-    A batch that straddles two epochs belongs to the later one.
-    """
-    epoch = -(-num_steps * global_batch_size // num_examples)
-    return epoch * num_examples // global_batch_size == num_steps
 
 
 class InferenceBatch(NamedTuple):

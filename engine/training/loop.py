@@ -20,13 +20,14 @@ import replica_copies
 from engine import interruption, log
 from engine.checkpoints import checkpoints
 from engine.data import batches
-from engine.data.plan import WINDOW_BATCHES, TrainingPlan, ends_epoch
+from engine.data.plan import WINDOW_BATCHES, TrainingPlan
 from engine.devices import runtime
 from engine.devices.devices import FLOAT16, Devices, dtype_of, out_of_memory_explained
 from engine.errors import UserError
 from engine.model import Mode, Outputs, Training
 from engine.training import (
     checkpoint_hook, learning, pool, step_hook, stop_together, summaries, throughput, xla)
+from engine.training.course import Course
 from engine.training.evaluations import Evaluate, Evaluations
 from engine.training.settings import RunSettings, Schedule, TrainingSettings
 from engine.workers.coordination import Peers
@@ -39,6 +40,7 @@ class Run(NamedTuple):
     devices: Devices
     training: Training
     window_batches: int = WINDOW_BATCHES  # of the plan
+    batches: Sequence[Tuple[int, int]] = ()  # see `Course`; none: that of the settings from the first step on
     # Of the encoder; None: no FLOP/s are reported, and XLA is chosen as for BERT-base.
     config: Optional[modeling.BertConfig] = None
     evaluate: Optional[Evaluate] = None  # needed for evaluation during the training
@@ -52,17 +54,22 @@ class Run(NamedTuple):
         return self.settings.global_batch_size(self.devices.num_replicas)
 
     @property
+    def course(self) -> Course:
+        """The whole training, with the steps that are done."""
+        return Course(self.settings.length, self.training.num_examples,
+                      self.batches or [(0, self.global_batch_size)])
+
+    @property
     def schedule(self) -> Schedule:
         """The length of the training in steps."""
-        return self.settings.schedule(self.training.num_examples, self.devices.num_replicas)
+        return self.course.schedule
 
     def is_evaluated(self, step: int) -> bool:
         """Whether the checkpoint of a step is evaluated during the training."""
         if step >= self.schedule.num_train_steps:
             return True
         every_steps = self.settings.evaluation.eval_every_steps
-        return step > 0 and (step % every_steps == 0 if every_steps else
-                             ends_epoch(step, self.training.num_examples, self.global_batch_size))
+        return step > 0 and (step % every_steps == 0 if every_steps else self.course.ends_epoch(step))
 
 
 # Autograph is not needed here, and would wrap a UserError in an exception of its own.
@@ -87,8 +94,7 @@ def train(run: Run, evaluations: Optional[Evaluations] = None,
     earlier = checkpoint_hook.recover(output_dir)
     first_step = earlier.global_step if earlier else 0
     source, peers = run.training.make_source(), run.devices.peers
-    plan = TrainingPlan(source.lengths, run.global_batch_size, settings.seed, source.keys,
-                        run.window_batches)
+    plan = run.course.plan(source, settings.seed, run.window_batches)
     source = xla.bucketed(source, plan, settings, run.devices,
                           run.config or modeling.BertConfig(vocab_size=1), last_step)
     initial_values = checkpoints.InitialValues(
@@ -218,7 +224,7 @@ class _Gradients:
 
 
 def _model_fn(run: Run, source: batches.Source, initial_values: checkpoints.InitialValues):
-    settings, devices, schedule = run.settings.training, run.devices, run.schedule
+    settings, devices, course = run.settings.training, run.devices, run.course
     most_rows = None  # see AdamWeightDecayOptimizer
     # Features of a whole step may have any number of sequences per example.
     if not run.training.ties_embeddings and not source.fetch_for_step:
@@ -239,7 +245,7 @@ def _model_fn(run: Run, source: batches.Source, initial_values: checkpoints.Init
                 gradients_of.has_pool or settings.gradient_accumulation_steps > 1
                 or settings.recompute_layers or settings.freeze_layers > 0))
         train_op = optimization.create_train_op(
-            gradients, settings.learning_rate, schedule.num_train_steps, schedule.warmup_steps,
+            gradients, settings.learning_rate, *course.nominal, place=course.place,
             optimizer=settings.optimizer, layer_lr_decay=settings.layer_lr_decay,
             lr_schedule=settings.lr_schedule, min_lr_ratio=settings.min_lr_ratio,
             loss_scale=gradients_of.loss_scale, transfer_dtype=tf.as_dtype(settings.transfer),

@@ -52,6 +52,7 @@ def find_trained(settings: RunSettings,
 def _train(run: Run) -> None:
     settings, peers = run.settings, run.devices.peers
     output_dir = settings.output_dir
+    run = run._replace(batches=run_record.batches(output_dir, run.global_batch_size, peers))
     run = run._replace(window_batches=run_record.window_batches(
         output_dir, run.schedule.num_train_steps, peers))
     record = run_record.Record(run.facts, {
@@ -59,31 +60,45 @@ def _train(run: Run) -> None:
         run_record.WINDOW_BATCHES: run.window_batches,
         "number of replicas": run.devices.num_replicas, **settings.recorded()})
     peers.compare("the training", {**run.facts, **record.settings})
-    is_left = run_record.check_training(
-        output_dir, record, num_train_steps=run.schedule.num_train_steps,
-        allow_batch_change=settings.training.allow_batch_change)
+    run_record.check(output_dir, run.facts)
     evaluations = None
     if settings.evaluation.during_training:
         evaluations = Evaluations(
             output_dir, settings.evaluation, run.evaluate, run.is_evaluated, peers)
         evaluations.catch_up()
-    if not is_left:
-        if not run_record.load(output_dir):  # another program's folder
-            run.save_description()
-        elif peers.is_chief:
-            checkpoint_hook.recover(output_dir)  # the disk may have failed after the last step
+    if _is_finished(run):
         return
-    if not evaluations:
+    if evaluations and evaluations.should_stop_early():
+        return
+    run = run._replace(batches=peers.from_chief("resumed", lambda: run_record.resume(
+        output_dir, record, run.batches, settings.training.allow_batch_change)))
+    if evaluations:
+        evaluations.is_due = run.is_evaluated
+    else:
         _discard_evaluations(output_dir)
-    elif evaluations.should_stop_early():
-        return
     _announce(run)
     _remove_results(output_dir, run.result_files)
     run.save_description()
     resumed = checkpoints.latest(output_dir) and run_record.load(output_dir)
-    record = record._replace(warning=resumed and resumed.warning or None)
+    record = record._replace(warning=resumed and resumed.warning or None,
+                             batches=run.batches if run.course.is_changed else None)
     with run_record.recording(output_dir, record, peers.is_chief):
         loop.train(run, evaluations)
+
+
+def _is_finished(run: Run) -> bool:
+    """Whether no step is left, with the global batches that the run has had; completes its folder then."""
+    output_dir, last_step = run.settings.output_dir, run.schedule.num_train_steps
+    newest = checkpoints.latest(output_dir)
+    if not newest or newest.global_step < last_step:
+        return False
+    log.info(f"{output_dir} is already trained to step {newest.global_step} of {last_step}: nothing is left "
+             "to train")
+    if not run_record.load(output_dir):  # another program's folder
+        run.save_description()
+    elif run.devices.peers.is_chief:
+        checkpoint_hook.recover(output_dir)  # the disk may have failed after the last step
+    return True
 
 
 def _discard_evaluations(output_dir: str) -> None:
@@ -99,14 +114,19 @@ def _announce(run: Run) -> None:
     settings, devices, schedule = run.settings.training, run.devices, run.schedule
     micro_batches = settings.gradient_accumulation_steps
     accumulated = f" x {micro_batches} accumulated" if micro_batches > 1 else ""
-    reached = float(f"{schedule.num_train_steps * run.global_batch_size / run.training.num_examples:.3g}")
+    course, num_examples = run.course, run.training.num_examples
+    reached = float(f"{course.num_train_examples / num_examples:.3g}")
     epochs = getattr(run.settings.length, "num_train_epochs", reached)
+    steps = f"{counted(schedule.num_train_steps, 'steps')}, {schedule.warmup_steps:,} of them warm-up"
+    if course.is_changed:
+        done = course.last.num_seen / course.num_train_examples
+        left = schedule.num_train_steps - course.last.first_step
+        steps += (f": {done:.1%} of the examples in {counted(course.last.first_step, 'steps')} before the "
+                  f"change of the global batch, {1 - done:.1%} in {counted(left, 'steps')} from there on")
     log.info(f"Training on {devices.describe()}: {counted(devices.num_replicas, 'replicas')} x "
              f"{settings.train_batch_size}{accumulated} = "
              f"{counted(run.global_batch_size, 'examples')} per step; "
-             f"{counted(run.training.num_examples, 'examples')} x {counted(epochs, 'epochs')} = "
-             f"{counted(schedule.num_train_steps, 'steps')}, {schedule.warmup_steps:,} of them "
-             "warm-up")
+             f"{counted(num_examples, 'examples')} x {counted(epochs, 'epochs')} = {steps}")
 
 
 def _remove_results(output_dir: str, patterns: Sequence[str]) -> None:

@@ -3,7 +3,7 @@
 import contextlib
 import glob
 import os
-from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from absl import flags
 
@@ -36,6 +36,8 @@ class Record(NamedTuple):
     facts: Mapping[str, Any]  # identify the run; a resumed run must have the same
     settings: Mapping[str, Any]  # a resumed run may have others
     warning: Optional[str] = None  # set if the training does not learn
+    # The first step and the size of each global batch, if it has changed; the last is that of the settings.
+    batches: Optional[Sequence[Tuple[int, int]]] = None
 
 
 def load(output_dir: str) -> Optional[Record]:
@@ -47,7 +49,7 @@ def load(output_dir: str) -> Optional[Record]:
     return Record(record["facts"], {WINDOW_BATCHES: plan.WINDOW_BATCHES,  # as in version 1.0
                                     **recorded(run_settings.TrainingSettings()),
                                     **recorded(run_settings.EvaluationSettings()),
-                                    **record["settings"]}, record.get("warning"))
+                                    **record["settings"]}, record.get("warning"), record.get("batches"))
 
 
 def keep_settings(values: flags.FlagValues, peers: Peers) -> None:
@@ -130,35 +132,60 @@ def check(output_dir: str, facts: Mapping[str, Any]) -> None:
                         f"{change}; use another --output_dir")
 
 
-def check_training(output_dir: str, record: Record, *, num_train_steps: int,
-                   allow_batch_change: bool) -> bool:
-    """Checks the facts like `check`, and the settings of a resumed run.
+def batches(output_dir: str, global_batch_size: int, peers: Peers) -> List[Tuple[int, int]]:
+    """The first step and the size of each global batch up to the newest checkpoint, as recorded.
 
-    Changed settings are allowed, with a warning; another global batch size, which also changes the
-    steps of an epoch, only with `allow_batch_change`, or if all steps are done.
+    Args:
+        global_batch_size: of a run without a record, which is new or another program's.
+    """
+    def find() -> List[Tuple[int, int]]:
+        checkpoint, record = checkpoints.latest(output_dir), load(output_dir)
+        if not (checkpoint and record):
+            return [(0, global_batch_size)]
+        sizes = record.batches or [[0, record.settings.get(GLOBAL_BATCH_SIZE)]]
+        if not _are_batches(sizes):
+            raise UserError(f"{os.path.join(output_dir, _FILE)} is damaged: its global batches are "
+                            f"{log.brief(repr(sizes))}")
+        return [(first_step, size) for first_step, size in sizes if first_step <= checkpoint.global_step]
+
+    return [(first_step, size) for first_step, size in peers.from_chief("global batches", find)]
+
+
+def _are_batches(sizes: Any) -> bool:
+    """Whether these are first steps, from 0 on, and sizes."""
+    return isinstance(sizes, list) and all(
+        isinstance(pair, list) and len(pair) == 2 and all(
+            isinstance(number, int) and 0 <= number <= run_settings.MAX_STEPS for number in pair)
+        and pair[1] for pair in sizes) and sizes[0][0] == 0 and sorted(sizes) == sizes
+
+
+def resume(output_dir: str, record: Record, batches_done: Sequence[Tuple[int, int]],
+           allow_batch_change: bool) -> List[Tuple[int, int]]:
+    """Checks the settings of a run that has steps left, and warns of those that have changed.
+
+    Another global batch size, which also changes the number and the order of the steps that are left, is
+    refused without `allow_batch_change`.
 
     Returns:
-        Whether there are steps left to train.
+        The run's global batches.
     """
-    check(output_dir, record.facts)
     checkpoint, earlier = checkpoints.latest(output_dir), load(output_dir)
+    size, sizes = record.settings[GLOBAL_BATCH_SIZE], list(batches_done)
     if not checkpoint:
-        return True
+        return sizes
     changes, step = _changes((earlier or record).settings, record.settings), checkpoint.global_step
-    if GLOBAL_BATCH_SIZE in changes and not allow_batch_change and step != num_train_steps:
+    if GLOBAL_BATCH_SIZE in changes and not allow_batch_change:
         raise UserError(f"--output_dir={output_dir} belongs to a run with another "
                         f"{GLOBAL_BATCH_SIZE}: {changes[GLOBAL_BATCH_SIZE]}; keep it, or set "
-                        "--allow_batch_change to resume with another order of the examples")
-    if step >= num_train_steps:
-        log.info(f"{output_dir} is already trained to step {step} of {num_train_steps}: nothing is left "
-                 "to train")
-        return False
+                        "--allow_batch_change to train what is left in steps of another size")
     for name, change in changes.items():
         log.warn(f"the run in {output_dir} is resumed with another {name}: {change}")
     if not earlier:
         log.warn(f"{output_dir} has a checkpoint at step {step} of another "
                  "program, such as Google's; this run resumes from it")
-    return True
+    while sizes and sizes[-1][0] == step:  # no step was done with it
+        sizes.pop()
+    return sizes if sizes and sizes[-1][1] == size else [*sizes, (step, size)]
 
 
 @contextlib.contextmanager

@@ -81,8 +81,8 @@ class TrainingSettings:
     keep_checkpoint_max: int = setting(
         5, "Number of newest checkpoints to keep.", positive=True, recorded=False)
     allow_batch_change: bool = setting(
-        False, "Allow resuming a run with another global batch size, which changes the order of "
-        "the examples.", recorded=False)
+        False, "Allow resuming an unfinished run with another global batch size: it trains the examples "
+        "that are left, in another number of steps.", recorded=False)
 
     @property
     def scales_loss(self) -> bool:
@@ -146,7 +146,7 @@ class EpochSchedule:
 
     def schedule(self, num_examples: int, global_batch_size: int) -> Schedule:
         """The schedule."""
-        steps = num_examples * self.num_train_epochs / global_batch_size
+        steps = self.num_examples(num_examples, global_batch_size) / global_batch_size
         passes = (f"{counted(num_examples, 'examples')} x "
                   f"{counted(self.num_train_epochs, 'epochs')}")
         if steps < 1:
@@ -157,6 +157,10 @@ class EpochSchedule:
             raise UserError(f"{passes} at {global_batch_size} per step are more than "
                             f"{MAX_STEPS:,} steps; lower --num_train_epochs")
         return Schedule(int(steps), int(int(steps) * self.warmup_proportion))
+
+    def num_examples(self, num_examples: int, global_batch_size: int) -> float:
+        """The examples that a training sees."""
+        return num_examples * self.num_train_epochs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,6 +174,10 @@ class StepSchedule:
     def schedule(self, num_examples: int, global_batch_size: int) -> Schedule:
         """The schedule."""
         return Schedule(self.num_train_steps, self.num_warmup_steps)
+
+    def num_examples(self, num_examples: int, global_batch_size: int) -> float:
+        """The examples that a training sees."""
+        return self.num_train_steps * global_batch_size
 
 
 class RunSettings(NamedTuple):

@@ -164,18 +164,22 @@ def test_another_number_of_replicas_with_the_same_global_batch_goes_on_to_the_sa
                          checkpoint_values(str(again["output_dir"])))
 
 
-def test_another_global_batch_goes_on_only_with_allow_batch_change(again, capsys):
+def test_another_global_batch_goes_on_only_with_allow_batch_change_and_a_finished_run_is_finished(
+        again, capsys):
     other = {**again, "train_batch_size": 2, "num_train_epochs": 1}
+    for size in (2, 8, 1000):
+        run_here({**other, "train_batch_size": size})
+        assert "already trained to step 6 of 6" in capsys.readouterr().err
+    more = {**other, "num_train_epochs": 2}
     with ends_with_error(capsys, "another global batch size: was 8, now 4", "--allow_batch_change"):
-        run_here(other)
-    # A run that is finished, and has fewer steps with a larger batch, is another one, too.
-    larger = {**other, "train_batch_size": 8}
+        run_here(more)
+    # The larger batch has 6 steps in two epochs, and 3 in the one that is left.
+    larger = {**more, "train_batch_size": 8}
     with ends_with_error(capsys, "another global batch size: was 8, now 16", "--allow_batch_change"):
         run_here(larger)
     run_here({**larger, "allow_batch_change": True})
-    assert "already trained to step 6 of 3" in capsys.readouterr().err
-    run_here({**other, "allow_batch_change": True})
-    assert steps_of(again["output_dir"]) == 12
+    assert "= 9 steps" in capsys.readouterr().err
+    assert steps_of(again["output_dir"]) == 9
 
 
 @pytest.mark.parametrize("difference, num_examples, changes", [
