@@ -34,9 +34,9 @@ from engine.cli import command, device_flags
 from engine.errors import UserError
 from engine.inference import PredictionSettings
 from engine.training.settings import EpochSchedule, define_run_flags, run_settings
-from runs import export, kinds, sets, training_command
+from runs import export, kinds, output_layer, sets, training_command
 from runs.capability import Capability, Job, Sets
-from tasks import model_folder, task_flags, user_files
+from tasks import task_flags, user_files
 from tasks.capability import Classifier
 from tasks.model_folder import Classification
 from tasks.table import TASKS
@@ -149,12 +149,14 @@ def _with_task(values: flags.FlagValues) -> Tuple[Job, Sets]:
                 f"or --do_export for the student, as for its teacher, --teacher={values.teacher}")
     else:
         model = model.replaced(classification=_with_task_of(values, model.classification))
+        teacher = teacher._replace(checkpoint=output_layer.taken_over(
+            model, teacher.checkpoint, "--teacher"))
     longest = teacher.encoding.max_seq_length
     if _task_name(model) in TASKS:
         longest = _LONGEST_PAIR if model.classification.takes_pairs else _LONGEST_TEXT
     job, distillation = _job(values, teacher, model, longest)
     if values.stage == PREDICTION:
-        training_command.check_start(job, is_training=values.do_train)
+        job = training_command.started(job, is_training=values.do_train, flag="--student")
     return job, job.model.load(job, values, distillation.training)
 
 
@@ -192,7 +194,6 @@ def _task_name(model: Capability) -> str:
 def _with_task_of(values: flags.FlagValues, taught: Classification) -> Classification:
     """What the teacher predicts, in the task that the flags choose."""
     name, task = task_flags.find(values, sets.wanted(values), taught)
-    model_folder.check_labels(taught.kind, task.kind, values.teacher, "--teacher")
     return taught._replace(kind=task.kind, trained_columns=task.trained_columns, task_name=name,
                            task=task, data_dir=task_flags.data_dir(values))
 

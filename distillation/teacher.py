@@ -72,7 +72,7 @@ def with_outputs(teacher: Teacher, source: Source, inputs: Source, content: str,
         content: identifies the records.
         used: the numbers of those that the training sees, ascending; the others get no outputs.
     """
-    name = teacher.outputs
+    name, orders = teacher.outputs, teacher.checkpoint.rows.get("output_bias")
 
     def chunks() -> Iterator[store.Chunk]:
         needed = inputs._replace(
@@ -91,6 +91,7 @@ def with_outputs(teacher: Teacher, source: Source, inputs: Source, content: str,
         {"texts": content, "teacher": teacher.digest, "config": teacher.config.to_dict(),
          **(teacher.model.describe() if name == "vectors" else {}),
          **({} if devices.dtype == tf.float32 else {"type": devices.dtype.name}),
+         **({"rows": list(map(list, orders))} if orders else {}),
          **({} if len(used) == len(inputs.lengths) else {"used": files.hash_of(used.tobytes())})},
         {name: store.Column("float32", ragged=True)}, chunks)
 

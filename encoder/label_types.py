@@ -78,11 +78,6 @@ class Kind:
         """The text of one label or of one row of `predicted_labels`; `names`: of the labels."""
         raise NotImplementedError
 
-    @property
-    def has_names(self) -> bool:
-        """Whether the labels have names of their own, not only those that transformers gives to all."""
-        return any(not _UNNAMED.fullmatch(label) for label in self.labels)
-
     def describe(self) -> Dict[str, Any]:
         """The entries of task.json, for `of_description`."""
         is_standardized = (self.mean, self.deviation) != (0.0, 1.0)
@@ -321,6 +316,11 @@ def check_labels(labels: Sequence[str], where: str) -> None:
                         "line end, as predictions are columns and lines")
     if len(set(labels)) < len(labels):
         raise UserError(f"{where} has the same label twice: {', '.join(labels[:20])}")
+
+
+def are_named(labels: Sequence[str]) -> bool:
+    """Whether labels have names of their own, not only those that transformers gives to all."""
+    return any(not _UNNAMED.fullmatch(label) for label in labels)
 
 
 def split_labels(text: Union[str, List[str]], separator: str) -> List[str]:

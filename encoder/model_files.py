@@ -156,12 +156,19 @@ def require_classifier(checkpoint: checkpoints.Checkpoint, flag: str) -> None:
                         "one")
 
 
-def check_outputs(checkpoint: checkpoints.Checkpoint, num_outputs: int, flag: str) -> None:
-    """Raises a UserError if a checkpoint has a classification layer with other outputs."""
-    held = checkpoint.shapes.get(_HEAD[1])
-    if held not in (None, [num_outputs]):
-        raise UserError(f"{flag}={checkpoint.path} is a classifier with {held[0]} outputs, and the "
-                        f"task's labels need {num_outputs}: they must be of the same task")
+def num_outputs(checkpoint: checkpoints.Checkpoint) -> Optional[int]:
+    """The outputs of a checkpoint's classification layer; None if it has none."""
+    shape = checkpoint.shapes.get(_HEAD[1])
+    return shape and shape[0]
+
+
+def check_outputs(checkpoint: checkpoints.Checkpoint, needed: int, flag: str,
+                  way_out: str = "they must be of the same task") -> None:
+    """Raises a UserError, which ends with the way out, if a classification layer has other outputs."""
+    held = num_outputs(checkpoint)
+    if held not in (None, needed):
+        raise UserError(f"{flag}={checkpoint.path} is a classifier with {held} outputs, and the "
+                        f"task's labels need {needed}: {way_out}")
 
 
 def check_layers(checkpoint: checkpoints.Checkpoint, config: modeling.BertConfig,

@@ -53,7 +53,17 @@ def load_weights(session: tf.Session, saver: tf.train.Saver, checkpoint: checkpo
     checkpoints.check_matches(checkpoint, session.graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES))
     with checkpoint_files.reading(checkpoint.path):
         saver.restore(session, checkpoint.path)
+    for variable in session.graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES):
+        if variable.op.name in checkpoint.rows:
+            _reorder(session, variable, checkpoint.rows[variable.op.name])
     session.run(session.graph.get_collection(_CASTS))
+
+
+def _reorder(session: tf.Session, variable: tf.Variable, rows: Sequence[Sequence[int]]) -> None:
+    """Puts the rows of a restored variable in order, on each replica; see `Checkpoint.rows`."""
+    for copy in getattr(variable, "values", (variable,)):
+        value = session.run(copy)[np.ix_(*rows)]
+        session.run(copy.initializer, {copy.initializer.inputs[1]: value})
 
 
 class Predictor:

@@ -157,6 +157,15 @@ class Capability(abc.ABC):
         """How many outputs the layer must have that a training starts from; None: any number."""
         return None
 
+    def labels_of(self, description: Mapping[str, Any], where: str) -> Sequence[str]:
+        """The labels of the outputs, in their order, of a model of this kind; none without labels.
+
+        Args:
+            description: the content of its task.json.
+            where: the model, for a message that the description is damaged.
+        """
+        return ()
+
     def metrics(self) -> Sequence[str]:
         """The metrics for --metric_for_best; the first is its default."""
         return ()

@@ -18,7 +18,7 @@ from engine.inference import PredictionSettings, Predictor
 from engine.progress import Counter
 from engine.training import run as training
 from engine.training.settings import EpochSchedule, define_run_flags, run_settings
-from runs import export, report, results, tries
+from runs import export, output_layer, report, results, tries
 from runs.capability import Capability, Job, Measured, Predict, Sets, Training, facts_of
 
 _WORK = ("do_train", "do_eval", "do_test", "do_predict")
@@ -54,7 +54,7 @@ def run(values: flags.FlagValues, kind: Type[Capability],
     if any(values[name].value for name in names if name in _WORK):
         several = tries.of_flags(values)
         job = job_of(values, model_of)
-        check_start(job, is_training=values.do_train)
+        job = started(job, is_training=values.do_train)
         carry_out(job, job.model.load(job, values), several)
     if "do_export" in values and values.do_export:
         export.write(values.output_dir, kind, values.export_frozen_graph,
@@ -72,16 +72,30 @@ def job_of(values: flags.FlagValues, model_of: Callable[[flags.FlagValues], Capa
     return Job(model, devices, run_of, prediction.predict_batch_size)
 
 
-def check_start(job: Job, *, is_training: bool) -> None:
-    """Raises a UserError if the model to start from does something else, before texts are read."""
-    output_dir = job.settings.output_dir
-    resumed, initial = checkpoints.latest(output_dir), job.settings.init_checkpoint
-    checkpoint, flag = (resumed, "--output_dir") if resumed else (initial, "--init_checkpoint")
-    num_outputs = job.model.num_outputs()
-    if checkpoint and num_outputs:
-        model_files.check_outputs(checkpoint, num_outputs, flag)
+def started(job: Job, *, is_training: bool, flag: str = "--init_checkpoint") -> Job:
+    """The job, with the output layer that it can take over from the model to start from.
+
+    Raises a UserError if that model does something else, before texts are read.
+
+    Args:
+        flag: that names the model.
+    """
+    settings = job.settings
+    is_new = settings.training.new_output_layer
     if not is_training:
+        if is_new:
+            raise UserError("--new_output_layer is for a training, and --do_train is not set")
         trained_checkpoint(job)
+        return job
+    resumed, initial = checkpoints.latest(settings.output_dir), settings.init_checkpoint
+    if resumed:
+        if output_layer.taken_over(job.model, resumed, "--output_dir", output_layer.OTHER_FOLDER).rows:
+            raise UserError(f"--output_dir={resumed.path} has its labels in another order than this run: "
+                            f"{output_layer.OTHER_FOLDER}")
+    elif initial:
+        initial = (output_layer.left_out(initial) if is_new else output_layer.taken_over(
+            job.model, initial, flag, output_layer.NEW_LAYER, says_position=True))
+    return job._replace(settings=settings._replace(init_checkpoint=initial))
 
 
 def trained_checkpoint(job: Job) -> Checkpoint:
@@ -93,7 +107,7 @@ def trained_checkpoint(job: Job) -> Checkpoint:
     checkpoint, flag = training.find_trained(job.settings, job.model.facts())
     model_files.check_layers(checkpoint, job.model.config, flag)
     job.model.require(checkpoint, flag)
-    return checkpoint
+    return output_layer.taken_over(job.model, checkpoint, flag)
 
 
 def carry_out(job: Job, sets: Sets, several: Sequence[tries.Try] = ()) -> None:

@@ -1,7 +1,7 @@
 """Taggers of the words of sentences: see `runs.capability`."""
 
 import json
-from typing import Any, Dict, Iterator, List, Sequence
+from typing import Any, Dict, Iterator, List, Mapping, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -10,6 +10,7 @@ from absl import flags
 from encoder import model_files, task_json
 from encoder.encoding import Encoding
 from encoder.model_files import ModelFiles
+from engine import log
 from engine.checkpoints.checkpoints import Checkpoint
 from engine.data import text_files
 from engine.errors import UserError
@@ -49,11 +50,8 @@ class EntityTagger(Capability):
             raise UserError(f"{trained.flag}={trained.path} has no trained tagger; train one "
                             "(--do_train)")
         description = task_json.read(trained.folder, {"types": list, "scheme": str, "crf": bool})
-        types, scheme, crf = (description[name] for name in ("types", "scheme", "crf"))
-        if scheme not in schemes.NAMES:
-            raise UserError(f"{trained.file(task_json.FILE)} is damaged: it has the scheme "
-                            f"{scheme[:20]!r}")
-        model = cls(Tagger(TagSet(tuple(types), scheme), crf), trained.config(),
+        tags = _tags_of(description, f"{trained.flag}={trained.path}")
+        model = cls(Tagger(tags, description["crf"]), trained.config(),
                     trained.encoding(description["max_seq_length"]))
         model.require(trained.checkpoint, trained.flag)
         return model
@@ -65,6 +63,9 @@ class EntityTagger(Capability):
 
     def num_outputs(self) -> int:
         return len(self.tagger.tags.labels)
+
+    def labels_of(self, description: Mapping[str, Any], where: str) -> Sequence[str]:
+        return _tags_of(description, where).labels
 
     def metrics(self) -> Sequence[str]:
         return "eval_f1", "eval_precision", "eval_recall", "eval_accuracy"
@@ -148,3 +149,13 @@ nothing. `scores`, float32 `[batch, words, {len(labels)}]`, of each label by its
             return Encoded(sentences.source(), decode)
 
         return Reader(self.forward(), encode, False, ["entities"])
+
+
+def _tags_of(description: Mapping[str, Any], where: str) -> TagSet:
+    """The tags of a trained tagger; raises a UserError if its description is damaged."""
+    types, scheme = description.get("types"), description.get("scheme")
+    if not (isinstance(types, list) and all(isinstance(each, str) for each in types)
+            and scheme in schemes.NAMES):
+        raise UserError(f"{where}: {task_json.FILE} is damaged: it has the types {log.brief(types)} and "
+                        f"the scheme {log.brief(scheme)}")
+    return TagSet(tuple(types), scheme)

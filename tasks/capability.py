@@ -109,14 +109,16 @@ class Classifier(Capability):
     def num_outputs(self) -> Optional[int]:
         return self.kind.num_outputs
 
+    def labels_of(self, description: Mapping[str, Any], where: str) -> Sequence[str]:
+        return label_types.of_description(description, where).labels
+
     def metrics(self) -> Sequence[str]:
         return [metric.name for metric in self.classification.task.metrics]
 
     def require(self, checkpoint: Checkpoint, flag: str) -> None:
-        """A classification layer with as many outputs, and no other labels beside it."""
+        """A classification layer with as many outputs."""
         model_files.require_classifier(checkpoint, flag)
         model_files.check_outputs(checkpoint, self.kind.num_outputs, flag)
-        model_folder.check_labels_beside(checkpoint, self.kind, flag)
 
     def load(self, job: Job, values: flags.FlagValues,
              training: Optional[Callable[[Job, TrainingSet], Training]] = None) -> Sets:
@@ -276,7 +278,7 @@ def _learned_kind(job: Job, examples: TrainingSet) -> Kind:
                 or not 1 / _FAR < deviation / learned.deviation < _FAR):
             log.warn(f"the labels have the mean {mean:g} and the deviation {deviation:g}, and "
                      f"{start.path}, whose output layer is trained on, learned with {learned.mean:g} and "
-                     f"{learned.deviation:g}: to learn a new layer, start from a model without one")
+                     f"{learned.deviation:g}: --new_output_layer learns a new one")
         return [learned.mean, learned.deviation]
 
     # Other workers do not have the chief's output directory.

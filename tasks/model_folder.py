@@ -69,26 +69,6 @@ def kind_of(checkpoint: checkpoints.Checkpoint, kind: label_types.Kind) -> label
     return label_types.Regression(learned.mean, learned.deviation)
 
 
-def check_labels_beside(checkpoint: checkpoints.Checkpoint, task_kind: label_types.Kind,
-                        flag: str) -> None:
-    """Raises a UserError if the folder of a checkpoint names other labels than the task's."""
-    description = task_json.read(model_files.folder_of(checkpoint.path))
-    if description:
-        kind = label_types.of_description(description, f"{flag}={checkpoint.path}")
-        if kind.has_names:
-            check_labels(kind, task_kind, checkpoint.path, flag)
-
-
-def check_labels(kind: label_types.Kind, task_kind: label_types.Kind, path: str, flag: str) -> None:
-    """Raises a UserError if a classifier in `path` predicts other labels than the task's."""
-    def brief(kind: label_types.Kind) -> str:
-        return f"the labels {', '.join(kind.labels[:20])} ({kind.name})" if kind.labels else "numbers"
-
-    if (kind.name, kind.labels) != (task_kind.name, task_kind.labels):
-        raise UserError(f"{flag}={path} predicts {brief(kind)}, and the task has {brief(task_kind)}; "
-                        "they must be of the same task")
-
-
 def _classification(description: Mapping[str, Any], where: str) -> Classification:
     entry = description.get(COLUMNS)
     return Classification(label_types.of_description(description, where), description["takes_pairs"],

@@ -33,11 +33,14 @@ class Checkpoint(NamedTuple):
     shapes: Dict[str, List[int]]  # variable's name → shape
     dtypes: Dict[str, tf.DType]
     stored_names: Mapping[str, str] = {}  # name → name in the files, where these differ
+    # Name → for its first dimensions, where each row of the model's value stands in the stored one.
+    rows: Mapping[str, Sequence[Sequence[int]]] = {}
 
     def renamed(self, names: Mapping[str, str]) -> "Checkpoint":
         """The checkpoint with only these variables, under new names: {new name: name}."""
-        return Checkpoint(self.path, {new: self.shapes[name] for new, name in names.items()},
-                          {new: self.dtypes[name] for new, name in names.items()}, names)
+        shapes, dtypes, rows = ({new: values[name] for new, name in names.items() if name in values}
+                                for values in (self.shapes, self.dtypes, self.rows))
+        return Checkpoint(self.path, shapes, dtypes, names, rows)
 
     @property
     def global_step(self) -> int:
@@ -263,6 +266,8 @@ def _restored(checkpoint: Checkpoint, name: str):
             value, = tf.raw_ops.RestoreV2(
                 prefix=checkpoint.path, tensor_names=[checkpoint.stored_names.get(name, name)],
                 shape_and_slices=[""], dtypes=[checkpoint.dtypes[name]])
+            for axis, rows in enumerate(checkpoint.rows.get(name, ())):
+                value = tf.gather(value, rows, axis=axis)
             return tf.cast(tf.ensure_shape(value, shape), dtype)
     return initializer
 

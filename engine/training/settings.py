@@ -80,6 +80,9 @@ class TrainingSettings:
         1000, "Steps between checkpoints.", positive=True, recorded=False)
     keep_checkpoint_max: int = setting(
         5, "Number of newest checkpoints to keep.", positive=True, recorded=False)
+    new_output_layer: bool = setting(
+        False, "Start the output layer anew on the encoder of the model to start from: for other labels, "
+        "or for another kind of task.")
     allow_batch_change: bool = setting(
         False, "Allow resuming an unfinished run with another global batch size: it trains the examples "
         "that are left, in another number of steps.", recorded=False)

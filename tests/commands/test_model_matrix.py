@@ -22,8 +22,10 @@ from reading import model as reading_model
 from rewriting.scorer import PhraseScorer
 from similarity.capability import TextEncoder
 from tagging.capability import EntityTagger
-from runs import kinds
+from runs import kinds, output_layer
 from tasks import model_folder
+from tasks.capability import Classifier
+from tasks.model_folder import Classification
 from tasks.table import TASKS
 
 pytestmark = on_tensorflow_2  # the decisions depend on no runtime; the commands have tests on both
@@ -52,7 +54,7 @@ def kind_of(models, writer):
     return kind + "'s export" * writer.endswith("--do_export")
 
 
-COLA = TASKS["cola"].kind
+COLA = Classifier(Classification(TASKS["cola"].kind), None, None)
 
 
 def opens(flag, needs):
@@ -66,12 +68,12 @@ def opens_as(kind, needs=ENCODER):
 def teaches(path):
     model = teacher.load(path)
     if model.outputs == "logits":
-        model_folder.check_labels(model.model.kind, COLA, path, "--teacher")
+        output_layer.taken_over(COLA, model.checkpoint, "--teacher")
 
 
 def evaluates(path):
     model = model_files.open_folder(path, "--init_checkpoint", CLASSIFIER)
-    model_folder.check_labels_beside(model.checkpoint, COLA, "--init_checkpoint")
+    output_layer.taken_over(COLA, model.checkpoint, "--init_checkpoint")
 
 
 def answers(path):

@@ -35,7 +35,7 @@ def other_labels(folder, flags):
 
 @pytest.mark.parametrize("changes, parts", [
     (other_vocabulary, ("vocab.txt", "another vocabulary than the teacher's")),
-    (other_labels, ("predicts the labels 0, 1", "contradiction, entailment, neutral")),
+    (other_labels, ("the labels 0, 1,", "contradiction, entailment, neutral", "the same task")),
     (dict(student="1,16,4,32"), ("4 attention heads", "--teacher 2", "--attention_loss=false")),
     (dict(student="1,16,2"), ("--student=1,16,2", "four numbers")),
     (dict(student="3,16,2,32"), ("--student has 3 layers", "--teacher only 2")),

@@ -143,7 +143,7 @@ def test_a_text_without_words_has_no_entities(tiny_model, tmp_path):
                  for result in encoded.decode(predictor.predict(encoded.source, 8))]
     assert found[0] == found[2] == [] and len(found) == 3
     (tmp_path / "task.json").write_text(json.dumps({**description, "scheme": "iob9"}))
-    with pytest.raises(UserError, match="task.json is damaged: it has the scheme 'iob9'"):
+    with pytest.raises(UserError, match="task.json is damaged: .* the scheme iob9"):
         kinds.open_reader(str(tmp_path))
 
 

@@ -161,7 +161,7 @@ def test_a_model_that_starts_from_a_regression_keeps_its_unit(
     assert "WARNING" not in capsys.readouterr().err
     train(tiny_model, plain.parent / "data", tmp_path / "other", init_checkpoint=str(priced),
           num_train_epochs=0.2, do_eval=False, do_predict=False)
-    assert "to learn a new layer, start from a model without one" in capsys.readouterr().err
+    assert "--new_output_layer learns a new one" in capsys.readouterr().err
 
 
 def test_a_checkpoint_without_its_description_says_that_its_numbers_have_no_unit(priced, tmp_path, capsys):
