@@ -24,7 +24,8 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from encoder import (
-    huggingface, label_types, model_files, sentence_transformers, task_json, variables, vocabulary)
+    huggingface, label_types, model_files, sentence_transformers, task_json, tokenizer_files, variables,
+    vocabulary)
 from encoder.encoding import load_encoding
 from encoder.huggingface import Weights
 from engine import log
@@ -77,10 +78,11 @@ def convert_from_huggingface(source_dir: str, output_dir: str, *,
     config_path = os.path.join(source_dir, huggingface.CONFIG)
     config = files.read_record(config_path, "Hugging Face configuration", {})
     huggingface.check_type(config, config_path)
+    tokenizer_files.read(source_dir)
     weights = huggingface.open_weights(source_dir)
     bert_config, config_warnings = _config_from_huggingface(config, config_path)
     tokens = vocabulary.read_tokens(source_dir, bert_config["vocab_size"])
-    do_lower_case, tokenizer_warnings = vocabulary.read_casing(source_dir, tokens)
+    do_lower_case = vocabulary.read_casing(source_dir, tokens)
     longest = vocabulary.longest_input(source_dir, bert_config["max_position_embeddings"])
     num_outputs, description, labels = huggingface.num_outputs(weights, config), None, None
     if sentences:
@@ -93,7 +95,7 @@ def convert_from_huggingface(source_dir: str, output_dir: str, *,
                               labels and labels.num_outputs)
     values = {row.tensorflow: _transposed(row, weights.read(row.huggingface))
               for row in matched.rows}
-    warnings = config_warnings + tokenizer_warnings + matched.warnings
+    warnings = config_warnings + matched.warnings
     return _write_model_folder(
         output_dir, values, bert_config, tokens, do_lower_case, longest, description,
         warnings + (sentences.warnings if sentences else []))
@@ -120,7 +122,8 @@ def convert_from_checkpoint(source: str, output_dir: str, *, labels: Sequence[st
     config = model_files.load_config(bert_config_file or model.file(model_files.CONFIG))
     vocab_file = vocab_file or model.file(vocabulary.FILE)
     tokens = vocabulary.read_tokens(vocab_file, config.vocab_size)
-    recorded_casing, warnings = vocabulary.read_casing(os.path.dirname(vocab_file), tokens)
+    vocabulary.warn_of_another(vocab_file, model.folder)
+    recorded_casing = vocabulary.read_casing(os.path.dirname(vocab_file), tokens)
     do_lower_case = recorded_casing if do_lower_case is None else do_lower_case
     length = max_seq_length or min(_LONGEST, config.max_position_embeddings)
     if length > config.max_position_embeddings:
@@ -137,7 +140,7 @@ def convert_from_checkpoint(source: str, output_dir: str, *, labels: Sequence[st
                               num_outputs or None)
     values = {row.tensorflow: held.read(row.tensorflow) for row in matched.rows}
     return _write_model_folder(output_dir, values, config.to_dict(), tokens, do_lower_case, length,
-                               description, warnings + matched.warnings)
+                               description, matched.warnings)
 
 
 def _write_model_folder(output_dir: str, values: Mapping[str, np.ndarray],
@@ -178,7 +181,8 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
                               labels and labels.num_outputs)
     vocab_file = vocab_file or model.file(vocabulary.FILE)
     tokens = vocabulary.read_tokens(vocab_file, config["vocab_size"])
-    do_lower_case, warnings = vocabulary.read_casing(os.path.dirname(vocab_file), tokens)
+    vocabulary.warn_of_another(vocab_file, model.folder)
+    do_lower_case, warnings = vocabulary.read_casing(os.path.dirname(vocab_file), tokens), []
     max_length = config["max_position_embeddings"]
     gives_vectors = task_json.gives_vectors(description)
     if variables.CLASSIFIER not in matched.parts:

@@ -10,6 +10,7 @@ from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple
 import numpy as np
 import safetensors
 
+from encoder import tokenizer_files
 from engine.disk import files
 from engine.errors import UserError
 
@@ -41,6 +42,9 @@ def check_type(config: Mapping[str, Any], path: str) -> None:
     if model_type not in _TYPES:
         raise UserError(f"{path}: model_type is {model_type!r}; only models of BERT's own shape "
                         f"({', '.join(_TYPES)}) can be converted")
+    if config.get("tokenizer_class") not in tokenizer_files.CLASSES:
+        raise UserError(f"{path}: tokenizer_class is {config['tokenizer_class']!r}, and only the tokenizer of BERT "
+                        "itself (BertTokenizer) is computed here")
     for key, plain in (("position_embedding_type", "absolute"), ("is_decoder", False),
                        ("use_task_id", False)):  # the last one is ERNIE's
         if config.get(key, plain) != plain:

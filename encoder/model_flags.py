@@ -50,6 +50,14 @@ def find_file(values: flags.FlagValues, flag: str, name: str) -> Optional[str]:
                  if os.path.exists(path)), None)
 
 
+def find_vocabulary(values: flags.FlagValues) -> Optional[str]:
+    """--vocab_file, with a warning if the model's folder has another; or else the one there, or None."""
+    path = find_file(values, "vocab_file", vocabulary.FILE)
+    if values.vocab_file and os.path.exists(path):
+        vocabulary.warn_of_another(path, next(iter(_folders(values)), None))
+    return path
+
+
 def _folders(values: flags.FlagValues) -> List[str]:
     """The folder of the model that is trained in --output_dir, and of the one to start from."""
     paths = _trained(values), values.init_checkpoint
@@ -101,7 +109,7 @@ def load_model(values: flags.FlagValues,
     config = load_config_of_flags(values, model)
     if model and needs != model_files.ENCODER:  # used as it is
         model_files.check_layers(model.checkpoint, config, model.flag)
-    vocab_file = find_file(values, "vocab_file", vocabulary.FILE) or required(values, "vocab_file")
+    vocab_file = find_vocabulary(values) or required(values, "vocab_file")
     folders = (*_folders(values), os.path.dirname(vocab_file))
     recorded = next((casing for casing in map(vocabulary.recorded_casing, folders)
                      if casing is not None), None)

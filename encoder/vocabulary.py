@@ -1,16 +1,17 @@
 """The vocabulary of a model: its tokens, its tokenizer, its hash, and whether it is cased."""
 
 import os
-from typing import Any, Dict, Iterable, List, Optional, Tuple
+from typing import Dict, Iterable, List, Optional
 
-from encoder import task_json
+from encoder import task_json, tokenizer_files
+from engine import log
 from engine.disk import files
 from engine.errors import UserError
 from tokenization import BatchTokenizer
 
 FILE = "vocab.txt"
-CASING_FILE = "tokenizer_config.json"  # Hugging Face's; has do_lower_case, model_max_length
-TOKENIZER = "tokenizer.json"  # newer Hugging Face folders have it instead of FILE
+_MOST_MOVED = 10  # at most one of so many rows may stand elsewhere
+CASING_FILE = tokenizer_files.CONFIG
 
 
 def load_tokenizer(vocab_file: str, do_lower_case: bool) -> BatchTokenizer:
@@ -41,7 +42,7 @@ def content_hash(vocab_file: str, what: str = "--vocab_file") -> str:
 
 def is_lower_cased(folder: str) -> bool:
     """Whether the vocabulary in a model's folder is for lower-cased text."""
-    return read_casing(folder, _tokens(folder))[0]
+    return read_casing(folder, _tokens(folder))
 
 
 def recorded_casing(folder: str) -> Optional[bool]:
@@ -49,7 +50,7 @@ def recorded_casing(folder: str) -> Optional[bool]:
     description = task_json.read(folder)
     if description:
         return description["do_lower_case"]
-    return _tokenizer_config(os.path.join(folder, CASING_FILE)).get("do_lower_case")
+    return tokenizer_files.read(folder)["do_lower_case"]
 
 
 def write_casing(folder: str, do_lower_case: bool) -> None:
@@ -67,45 +68,56 @@ def read_tokens(path: str, vocab_size: int) -> List[str]:
 
 
 def _tokens(path: str) -> List[str]:
-    tokenizer = os.path.join(path, TOKENIZER)
+    tokenizer = os.path.join(path, tokenizer_files.FAST)
     vocab_file = os.path.join(path, FILE) if os.path.isdir(path) else path
-    if os.path.exists(tokenizer) and not os.path.exists(vocab_file):
-        return _tokens_of_tokenizer(tokenizer)
+    ids = _ids_of_tokenizer(tokenizer) if os.path.exists(tokenizer) else {}
+    if ids and not os.path.exists(vocab_file):
+        tokens = sorted(ids, key=ids.get)
+        if [ids[token] for token in tokens] != list(range(len(tokens))):
+            raise UserError(f"tokenizer {tokenizer} is not WordPiece with the ids 0, 1, 2 …, as BERT's is")
+        return tokens
     text = files.read_text(vocab_file, "vocabulary", files.VOCABULARY_BYTES)
     # Only \n ends a line: some vocabularies hold other line ends of Unicode as tokens.
     tokens = text.rstrip("\n").split("\n")
     if tokens == [""]:
         raise UserError(f"vocabulary {vocab_file} is empty")
+    stripped = [token.strip() for token in tokens]
+    other = next((token for token, row in ids.items() if stripped[row:row + 1] != [token.strip()]), None)
+    if other is not None:
+        raise UserError(f"{vocab_file} and {tokenizer} are different vocabularies: {log.brief(repr(other))} is "
+                        f"row {ids[other]} of the latter alone; take away the one that is not the model's")
     return tokens
 
 
-def _tokens_of_tokenizer(path: str) -> List[str]:
-    """The tokens in a file of the `tokenizers` package, in the order of their ids."""
+def _ids_of_tokenizer(path: str) -> Dict[str, int]:
+    """The ids of the tokens in a file of the `tokenizers` package."""
     tokenizer = files.read_record(path, "tokenizer", {})
     try:
         model = tokenizer["model"]
-        ids = {**model["vocab"], **{token["content"]: token["id"]
-                                    for token in tokenizer["added_tokens"]}}
-        kind = model.get("type", "WordPiece")  # older files have no type
-        tokens = sorted(ids, key=ids.get)
-    except (KeyError, TypeError, AttributeError) as error:
+        return {**model["vocab"], **{token["content"]: int(token["id"])
+                                     for token in tokenizer["added_tokens"]}}
+    except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"tokenizer {path} has no vocabulary ({error})") from error
-    if kind != "WordPiece" or [ids[token] for token in tokens] != list(range(len(tokens))):
-        raise UserError(f"tokenizer {path} is not WordPiece with the ids 0, 1, 2 …, as BERT's is")
-    return tokens
 
 
-def read_casing(folder: str, tokens: List[str]) -> Tuple[bool, List[str]]:
-    """`do_lower_case`, from the folder's files or else from the vocabulary; and warnings."""
-    path = os.path.join(folder, CASING_FILE)
-    config = _tokenizer_config(path)
-    do_lower_case = recorded_casing(folder)
-    if do_lower_case is None:
-        do_lower_case = not has_capitals(tokens)
-    ours = {"strip_accents": do_lower_case, "tokenize_chinese_chars": True}
-    return do_lower_case, [
-        f"{path}: {key} is {config[key]}, here it is always {value}: some texts get other ids"
-        for key, value in ours.items() if config.get(key) not in (None, value)]
+def read_casing(folder: str, tokens: List[str]) -> bool:
+    """`do_lower_case`, from the folder's files or else from the vocabulary."""
+    default = not has_capitals(tokens)
+    config, recorded = tokenizer_files.read(folder, default), recorded_casing(folder)
+    return config["do_lower_case"] if recorded is None else recorded
+
+
+def warn_of_another(vocab_file: str, folder: Optional[str]) -> None:
+    """Warns if a vocabulary has the words of the one in a model's folder in other rows."""
+    own = os.path.join(folder or "", FILE)
+    if not folder or not os.path.exists(own) or os.path.samefile(own, vocab_file):
+        return
+    rows = {token.strip(): row for row, token in enumerate(_tokens(vocab_file))}
+    tokens = _tokens(own)
+    moved = sum(rows.get(token.strip()) != row for row, token in enumerate(tokens))
+    if _MOST_MOVED * moved > len(tokens):
+        log.warn(f"--vocab_file={vocab_file}: {moved:,} of the {len(tokens):,} rows of {own}, the model's own "
+                 "vocabulary, stand elsewhere in it or are missing: the model reads other words")
 
 
 def has_capitals(tokens: Iterable[str]) -> bool:
@@ -116,17 +128,7 @@ def has_capitals(tokens: Iterable[str]) -> bool:
 
 def longest_input(folder: str, num_positions: int) -> int:
     """The tokenizer config's longest input in tokens, by default the model's positions."""
-    longest = _tokenizer_config(os.path.join(folder, CASING_FILE)).get("model_max_length")
+    longest = tokenizer_files.read(folder).get("model_max_length")
     # transformers writes 1e30 if it knows no limit.
     known = isinstance(longest, int) and 2 < longest < num_positions
     return longest if known else num_positions
-
-
-def _tokenizer_config(path: str) -> Dict[str, Any]:
-    if not os.path.exists(path):
-        return {}
-    config = files.read_record(path, "tokenizer configuration", {})
-    if config.get("do_lower_case") not in (None, True, False):
-        raise UserError(f"tokenizer configuration {path} is damaged: do_lower_case is "
-                        f"{str(config['do_lower_case'])[:40]}")
-    return config

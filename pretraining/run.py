@@ -76,13 +76,13 @@ def _model(values: flags.FlagValues) -> Pretraining:
 def _vocabulary(values: flags.FlagValues, config: BertConfig) -> Optional[Encoding]:
     """The vocabulary of --vocab_file, or vocab.txt beside the config; None, with a warning, if it does not fit."""
     examples = pretraining_tfrecords.find(required(values, "input_file"), "--input_file")
-    path = model_flags.find_file(values, "vocab_file", vocabulary.FILE) or os.path.join(
+    path = model_flags.find_vocabulary(values) or os.path.join(
         os.path.dirname(values.bert_config_file or ""), vocabulary.FILE)
     try:
         do_lower_case = check_vocab(examples, path)
         tokens = vocabulary.read_tokens(path, config.vocab_size)
         if do_lower_case is None:
-            do_lower_case = vocabulary.read_casing(os.path.dirname(path), tokens)[0]
+            do_lower_case = vocabulary.read_casing(os.path.dirname(path), tokens)
         # No tokenizer: the examples have ids already.
         return Encoding(None, path, vocabulary.content_hash(path), do_lower_case,
                         values.max_seq_length)
