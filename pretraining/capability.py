@@ -18,6 +18,7 @@ from engine.settings import positive, required
 from engine.training.settings import StepSchedule
 from pretraining import model
 from pretraining.data import RecordSet, load_records
+from pretraining.objectives import warn_of_equal_labels
 from runs.capability import Capability, Job, Measured, Predict, Sets, Training
 
 # A higher value of these METRICS is better, a lower LOSS.
@@ -90,11 +91,14 @@ class Pretraining(Capability):
         return Sets(train, {"": HeldOut(held_out, max_steps, batch_size * len(job.devices.names))})
 
     def _training(self, records: RecordSet) -> Training:
-        if not records.has_next_sentences:
-            log.info("All examples have the same next_sentence_label: only masked tokens are learned")
         stored = records.records
-        if self.config.type_vocab_size == 1 and (
-                stored.lengths("input_ids") > stored.scalars("first_segment_length")).any():
+        has_pairs = (stored.lengths("input_ids") > stored.scalars("first_segment_length")).any()
+        if has_pairs:
+            warn_of_equal_labels(stored.flat("next_sentence_label").mean(), "make the examples anew, with a blank "
+                                 "line after each document alone, or with --objective=mlm")
+        elif not records.has_next_sentences:
+            log.info("All examples have the same next_sentence_label: only masked tokens are learned")
+        if self.config.type_vocab_size == 1 and has_pairs:
             log.warn(ONE_SEGMENT)
         return Training(
             len(records), records.content_hash,

@@ -2,7 +2,7 @@
 
 import collections
 import functools
-from typing import Dict, Iterable, Iterator, List, NamedTuple, Tuple
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from engine.data import store
 from engine.disk.parts import in_chunks
 from engine.errors import UserError
 from engine.progress import Counter
-from pretraining import workers
+from pretraining import words, workers
 from pretraining.texts import Sentence
 from tokenization import BatchTokenizer
 
@@ -23,7 +23,7 @@ _UNKNOWN_ERROR = 0.5
 
 class Corpus(NamedTuple):
     """A tokenized corpus, without sentences that have no tokens."""
-    sentences: store.Store  # ids, ragged; document; label
+    sentences: store.Store  # ids, ragged; document; label; starts of words, ragged, where they are needed
     documents: np.ndarray  # the first sentence of each; last, the number of all sentences
 
     @property
@@ -47,14 +47,19 @@ class Corpus(NamedTuple):
 
 
 def tokenize(sentences: Iterable[Sentence], directory: str, tokenizer: BatchTokenizer,
-             num_processes: int) -> Corpus:
-    """Tokenizes sentences into a new store in `directory`."""
+             num_processes: int, words_of: Optional[words.WordsOf] = None) -> Tuple[Corpus, Dict[str, int]]:
+    """Tokenizes sentences into a new store in `directory`; returns counts of its tokens and words, too.
+
+    Args:
+        words_of: finds the words of a text, whose beginnings are stored; None: they are not needed.
+    """
     id_dtype = "uint16" if tokenizer.largest_id < 2 ** 16 else "uint32"
     columns = {"ids": store.Column(id_dtype, ragged=True),
                "document": store.Column("int64", ragged=False),
-               "label": store.Column("uint8", ragged=False)}
+               "label": store.Column("uint8", ragged=False),
+               **({"starts": store.Column("uint8", ragged=True)} if words_of else {})}
     sentence_chunks = in_chunks(sentences, _CHUNK_CHARACTERS, lambda sentence: len(sentence.text))
-    encode = functools.partial(_encode, tokenizer=tokenizer)
+    encode = functools.partial(_encode, tokenizer=tokenizer, words_of=words_of)
     counts: Dict[str, int] = collections.Counter()
 
     def chunks() -> Iterator[store.Chunk]:
@@ -69,25 +74,23 @@ def tokenize(sentences: Iterable[Sentence], directory: str, tokenizer: BatchToke
         raise UserError("--input_file: there is no text in it")
     _check_unknown(counts)
     changes = np.flatnonzero(np.diff(tokenized.scalars("document"), prepend=-1))
-    return Corpus(tokenized, np.append(changes, len(tokenized)))
+    return Corpus(tokenized, np.append(changes, len(tokenized))), counts
 
 
-def _encode(sentences: List[Sentence], tokenizer: BatchTokenizer) -> store.Chunk:
+def _encode(sentences: List[Sentence], tokenizer: BatchTokenizer,
+            words_of: Optional[words.WordsOf]) -> store.Chunk:
     documents, texts, labels = zip(*sentences)
     ids, lengths = tokenizer.encode_batch(texts)
     kept = lengths > 0
     counts = encoding.TextCounts(tokenizer.vocab["[UNK]"])
     counts.add(texts, ids, lengths)
-    return {"ids": (ids, lengths[kept]), "document": np.array(documents, np.int64)[kept],
-            "label": np.array(labels, np.uint8)[kept], **counts.take()}
-
-
-@functools.lru_cache(maxsize=1)
-def piece_flags(tokenizer: BatchTokenizer) -> np.ndarray:
-    """Whether each id continues a word (##...) instead of beginning one, bool [vocab size]."""
-    flags = np.zeros(tokenizer.largest_id + 1, bool)
-    flags[[index for token, index in tokenizer.vocab.items() if token.startswith("##")]] = True
-    return flags
+    chunk = {"ids": (ids, lengths[kept]), "document": np.array(documents, np.int64)[kept],
+             "label": np.array(labels, np.uint8)[kept], **counts.take()}
+    if words_of:
+        starts, of_words = words.find_starts(texts, tokenizer, words_of)
+        chunk["starts"] = starts.astype(np.uint8), lengths[kept]
+        chunk[encoding.COUNTS].update(of_words)
+    return chunk
 
 
 def _check_unknown(counts: Dict[str, int]) -> None:

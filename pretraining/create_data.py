@@ -34,7 +34,7 @@ from engine.disk.provenance import Source
 from engine.errors import UserError
 from engine.progress import Counter
 from engine.settings import define_flags as define_settings, from_flags
-from pretraining import example_protos, objectives, texts, workers
+from pretraining import example_protos, objectives, texts, words, workers
 from pretraining.corpus import Corpus, tokenize
 from pretraining.features import Assembly
 from pretraining.objectives import Settings
@@ -106,7 +106,10 @@ def create(sentences: Iterable[texts.Sentence], outputs: List[str], settings: Se
            tokenizer: BatchTokenizer, num_processes: int, facts: Dict[str, Any]) -> None:
     """Writes the files `outputs`, and `facts` in a .json file beside each."""
     with scratch.folder(os.path.dirname(outputs[0]) or ".") as work_dir:
-        corpus = tokenize(sentences, work_dir, tokenizer, num_processes)
+        words_of = words.segmenter(settings.word_segmenter, do_whole_word_mask=settings.do_whole_word_mask)
+        corpus, counts = tokenize(sentences, work_dir, tokenizer, num_processes, words_of)
+        if words_of:
+            words.report(counts, settings.word_segmenter)
         if settings.objective == "mlm_nsp" and corpus.num_documents < 2:
             raise UserError("--objective=mlm_nsp takes second texts from other documents, and the "
                             "text is one document: put blank lines between its documents, or "
@@ -121,8 +124,11 @@ def create(sentences: Iterable[texts.Sentence], outputs: List[str], settings: Se
         num_tokens, num_masked, num_labels = _write(
             workers.in_order(serialize, chunks, num_processes), total, outputs, facts)
     least = ", the least: one in each example" if num_masked == total else ""
-    labels = "" if settings.objective == "mlm" else (
-        f"; next_sentence_labels is 1 in {num_labels / total:.1%}")
+    labels = ""
+    if settings.objective != "mlm":
+        labels = f"; next_sentence_labels is 1 in {num_labels / total:.1%}"
+        objectives.warn_of_equal_labels(num_labels / total, "a blank line ends a document, and there may be one "
+                                        "after each sentence; --objective=mlm makes examples without second texts")
     log.info(f"{total:,} examples of {num_tokens / total:.1f} tokens, "
              f"{num_masked / num_tokens:.1%} of them masked{least}{labels}")
 

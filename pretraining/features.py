@@ -6,7 +6,7 @@ import numpy as np
 
 from engine.data import store
 from pretraining import masking
-from pretraining.corpus import Corpus, piece_flags
+from pretraining.corpus import Corpus
 from pretraining.objectives import Settings
 from tokenization import BatchTokenizer
 
@@ -63,5 +63,5 @@ class Assembly(NamedTuple):
         input_ids[is_text] = self.corpus.ids[sources]
         word_starts = np.ones(is_text.shape, bool)
         if self.settings.do_whole_word_mask:
-            word_starts = ~piece_flags(self.tokenizer)[input_ids]
+            word_starts[is_text] = self.corpus.sentences.flat("starts")[sources]
         return masking.Records(input_ids, in_first, in_second, word_starts, second_end[:, 0] + 1)

@@ -5,18 +5,20 @@ hundred million examples can be drawn, kept on disk and shuffled before a token 
 """
 
 import dataclasses
-from typing import Callable, Iterator, List, Mapping, NamedTuple, Tuple
+from typing import Callable, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 
 from encoder.encoding import truncated_lengths
+from engine import log
 from engine.data import store
 from engine.settings import setting
-from pretraining import texts
+from pretraining import texts, words
 from pretraining.corpus import Corpus
 
 _DRAWS_OF_ANOTHER_DOCUMENT = 10
 _BLOCK_SENTENCES = 4096  # about as many as share a random state
+_LEAST_LABELS = 0.05  # of each kind; the original's are 1 in half of the examples or more
 MOST_POSITIONS = 2**16  # that the trainings store
 
 COLUMNS = {"first_start": store.Column("int64", ragged=False),
@@ -49,12 +51,21 @@ class Settings:
         10, "passes over the corpus, each with other examples and masks", positive=True)
     random_seed: int = setting(12345, "seed of all random choices", between=(0, 2**32 - 1))
     do_whole_word_mask: bool = setting(False, "mask all WordPieces of a word or none")
+    word_segmenter: Optional[str] = setting(
+        None, f"with --do_whole_word_mask: {words.HELP}", choices=words.SEGMENTERS)
     objective: str = setting(
         "mlm_nsp", "mlm_nsp: masked tokens, and whether the second text follows the first; mlm: "
         "masked tokens; span, with --input_format=pairs: one span in the second text, as long as "
         "the first", choices=("mlm_nsp", "mlm", "span"))
     one_sentence_per_example: bool = setting(
         False, "with mlm: each sentence is an example, instead of as much of a document as fits")
+
+
+def warn_of_equal_labels(share: float, remedy: str) -> None:
+    """Warns if so large or small a share of next_sentence_labels is 1 that nothing is learned from them."""
+    if not _LEAST_LABELS <= share <= 1 - _LEAST_LABELS:
+        log.warn(f"next_sentence_label is {share:.0f} in {max(share, 1 - share):.1%} of the examples: nothing is "
+                 f"learned about next sentences; {remedy}")
 
 
 class Block(NamedTuple):

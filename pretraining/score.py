@@ -31,8 +31,7 @@ from engine.data.text_files import OddRows
 from engine.disk import provenance
 from engine.disk.parts import ArrivingLines
 from engine.inference import PredictionSettings
-from pretraining import model
-from pretraining.corpus import piece_flags
+from pretraining import model, words
 from runs.capability import Encoded
 from runs.stream import Input, Stream, Texts, run
 
@@ -44,6 +43,8 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_integer("max_seq_length", 128, "Longest input in tokens; longer lines are cut.",
                          flag_values=values)
     flags.DEFINE_bool("do_whole_word_mask", True, "Mask all WordPieces of a word at once.",
+                      flag_values=values)
+    flags.DEFINE_enum("word_segmenter", None, words.SEGMENTERS, f"With --do_whole_word_mask: {words.HELP}.",
                       flag_values=values)
     for name, text in (("input_file", "The text; default: standard input."),
                        ("output_file", "The scores; default: standard output.")):
@@ -65,15 +66,15 @@ class Text(NamedTuple):
     begins_word: np.ndarray  # bool [T]
 
     @classmethod
-    def of(cls, lines: List[str], encoding: Encoding, *, whole_words: bool) -> "Text":
-        """Tokenizes lines; with `whole_words` all WordPieces of a word are masked together."""
+    def of(cls, lines: List[str], encoding: Encoding, words_of: Optional[words.WordsOf]) -> "Text":
+        """Tokenizes lines; the tokens of a word that `words_of` finds are masked together; None: each alone."""
         ids, lengths = encoding.tokenizer.encode_batch(lines)
         longest = encoding.max_seq_length - 2  # [CLS] and [SEP]
         in_line = np.arange(len(ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         position_of = in_line % longest + 1
         begins_word = np.ones(len(ids), bool)
-        if whole_words:
-            begins_word = ~piece_flags(encoding.tokenizer)[ids] | (position_of == 1)
+        if words_of:
+            begins_word = words.find_starts(lines, encoding.tokenizer, words_of)[0] | (position_of == 1)
         return cls(ids, lengths, np.cumsum(position_of == 1) - 1, position_of, begins_word)
 
     def source(self, encoding: Encoding) -> Source:
@@ -130,7 +131,7 @@ class Scores(Stream):
         settings.required(values, "init_checkpoint")
         config, self._encoding = model_flags.load_model(values, model_files.MASKED_LM)
         vocabulary.require_mask(self._encoding.tokenizer, self._encoding.vocab_file)
-        self._whole_words = values.do_whole_word_mask
+        self._words_of = words.segmenter(values.word_segmenter, do_whole_word_mask=values.do_whole_word_mask)
         super().__init__(model.forward_of(config, next_sentences=False),
                          checkpoints.open_checkpoint(values.init_checkpoint), values)
 
@@ -143,7 +144,7 @@ class Scores(Stream):
         return Texts((line for _, line in read), _json_line)
 
     def encode(self, rows: List[Optional[str]]) -> Encoded:
-        text = Text.of([line or "" for line in rows], self._encoding, whole_words=self._whole_words)
+        text = Text.of([line or "" for line in rows], self._encoding, self._words_of)
         return Encoded(text.source(self._encoding), lambda predictions: text.scores(
             predictions.get("masked_lm_loss", np.zeros(0)), self._encoding))
 

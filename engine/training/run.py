@@ -127,6 +127,11 @@ def _announce(run: Run) -> None:
              f"{settings.train_batch_size}{accumulated} = "
              f"{counted(run.global_batch_size, 'examples')} per step; "
              f"{counted(num_examples, 'examples')} x {counted(epochs, 'epochs')} = {steps}")
+    if schedule.warmup_steps >= schedule.num_train_steps and devices.peers.is_chief:
+        flag = "num_warmup_steps" if hasattr(run.settings.length, "num_warmup_steps") else "warmup_proportion"
+        log.warn(f"the warm-up takes {schedule.warmup_steps:,} steps and the training {schedule.num_train_steps:,}: "
+                 f"the learning rate only rises, to {schedule.num_train_steps / schedule.warmup_steps:.2g} of "
+                 f"--learning_rate; lower --{flag}")
 
 
 def _remove_results(output_dir: str, patterns: Sequence[str]) -> None:

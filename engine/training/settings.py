@@ -23,6 +23,7 @@ from engine.workers import worker_dirs
 HELP_TOPIC = "Training"  # of the flags defined here
 
 MAX_STEPS = 2**31 - 1
+_WARMUP_STEPS = 10000  # of pretraining
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,8 +172,13 @@ class StepSchedule:
     """The length of a training in steps, independent of the number of examples and replicas."""
     topic = "Training"
     num_train_steps: int = setting(100000, "Training steps.", between=(1, MAX_STEPS))
-    num_warmup_steps: int = setting(
-        10000, "Steps over which the learning rate rises.", between=(0, MAX_STEPS))
+    num_warmup_steps: Optional[int] = setting(
+        None, f"Steps over which the learning rate rises; default: {_WARMUP_STEPS:,}, as Google's, but at most "
+        "a tenth of --num_train_steps.", between=(0, MAX_STEPS))
+
+    def __post_init__(self) -> None:
+        if self.num_warmup_steps is None:  # recorded as a number, which a longer training then keeps
+            object.__setattr__(self, "num_warmup_steps", min(_WARMUP_STEPS, self.num_train_steps // 10))
 
     def schedule(self, num_examples: int, global_batch_size: int) -> Schedule:
         """The schedule."""

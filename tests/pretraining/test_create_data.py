@@ -336,3 +336,13 @@ def test_output_that_is_there_is_made_again_only_if_it_has_changed(tiny_model, t
     create_data_here(tmp_path, tiny_model.vocab_file)
     assert path.read_bytes() == content
     assert "out.tfrecord is not as it was written: it is made again" in capsys.readouterr().err
+
+
+def test_a_blank_line_after_each_sentence_is_a_warning(tiny_model, tmp_path, capsys):
+    text = "\n\n".join(" ".join(PLAIN_WORDS[number:number + 6]) for number in range(12))
+    create(tmp_path, tiny_model.vocab_file, text, max_seq_length=16)
+    assert ("WARNING: next_sentence_label is 1 in 100.0% of the examples: nothing is learned about next sentences; a "
+            "blank line ends a document") in capsys.readouterr().err
+    create(tmp_path, tiny_model.vocab_file, text.replace("\n\n", "\n", 8), max_seq_length=16,
+           output_file=tmp_path / "documents.tfrecord")
+    assert "WARNING" not in capsys.readouterr().err

@@ -8,10 +8,12 @@ import pytest
 
 from commands import ends_with_error, results_in, run_here
 from conftest import checkpoint_values, on_tensorflow_1, on_tensorflow_2, write_cola
+from engine.training.settings import StepSchedule
 from pretraining import run
-from pretraining_files import LENGTH, PREDICTIONS, write_frozen
+from pretraining_files import LENGTH, PREDICTIONS, features_of, serialized, write_frozen
 from pretraining_files import pretrained_fixture  # noqa: F401 (a fixture)
 
+import tensorflow.compat.v1 as tf
 
 GOOGLES_KEYS = ["global_step", "loss", "masked_lm_accuracy", "masked_lm_loss",
                 "next_sentence_accuracy", "next_sentence_loss"]
@@ -130,3 +132,40 @@ def test_what_cannot_be_evaluated_is_refused_before_examples_are_prepared(
     changes = {name: value and value.format(tmp_path) for name, value in changes.items()}
     with ends_with_error(capsys, said):
         run_here(dict(flags, do_train=False, eval_input_file=tmp_path / "none", **changes), run)
+
+
+def test_the_default_warm_up_is_a_tenth_of_a_short_training_and_stays_when_it_is_resumed(flags, tmp_path, capsys):
+    flags = dict(flags, num_warmup_steps=None, do_eval=False, eval_input_file=None, num_cpu_replicas=1)
+    run_here(dict(flags, num_train_steps=20), run)
+    said = capsys.readouterr().err
+    assert "20 steps, 2 of them warm-up" in said and "the warm-up takes" not in said
+    run_here(dict(flags, num_train_steps=30), run)
+    assert "30 steps, 2 of them warm-up" in capsys.readouterr().err
+
+
+def test_the_default_warm_up_of_a_long_training_is_google_s():
+    assert StepSchedule(num_train_steps=1_000_000).schedule(1, 1).warmup_steps == 10_000
+    assert StepSchedule(num_train_steps=100_000).schedule(1, 1).warmup_steps == 10_000
+    assert StepSchedule(num_train_steps=5, num_warmup_steps=10_000).schedule(1, 1).warmup_steps == 10_000
+
+
+def test_a_warm_up_that_outlasts_the_training_is_one_warning(flags, tiny_model, tmp_path, capsys):
+    run_here(dict(flags, num_warmup_steps=10_000, do_eval=False), run)
+    said = capsys.readouterr().err
+    assert said.count("the warm-up takes 10,000 steps and the training 6: the learning rate only rises, to 0.0006 "
+                      "of --learning_rate; lower --num_warmup_steps") == 1
+    run_here(dict(tiny_model._asdict(), task_name="cola", data_dir=write_cola(tmp_path / "cola", train=16),
+                  max_seq_length=16, output_dir=tmp_path / "tuned", do_train=True, train_batch_size=8,
+                  num_train_epochs=1, warmup_proportion=1, num_cpu_replicas=1))
+    assert "lower --warmup_proportion" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("label", [0, 1])
+def test_equal_next_sentence_labels_are_a_warning_whoever_wrote_the_records(flags, tmp_path, capsys, label):
+    with tf.python_io.TFRecordWriter(str(tmp_path / "equal.tfrecord")) as writer:
+        for features in features_of(40):
+            writer.write(serialized(dict(features, next_sentence_labels=[label])))
+    run_here(dict(flags, input_file=tmp_path / "equal.tfrecord", do_eval=False, eval_input_file=None,
+                  num_train_steps=1, num_warmup_steps=0), run)
+    assert (f"WARNING: next_sentence_label is {label} in 100.0% of the examples: nothing is learned about next "
+            "sentences") in capsys.readouterr().err
