@@ -7,7 +7,7 @@ vector's length. Here vectors always have the length 1.
 import os
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 
-from encoder import task_json
+from encoder import task_json, tokenizer_files
 from engine import log
 from engine.disk import files
 from engine.errors import UserError
@@ -50,11 +50,12 @@ def read(folder: str) -> Optional[Sentences]:
                   for name, text in ignored.items()),
                 *([] if _NORMALIZE in modules else [
                     f"{folder}: vectors keep their lengths there, here all have the length 1"])]
-    if record.get("do_lower_case"):
-        warnings.append(f"{folder}: {_ENCODER_SETTINGS} lower-cases texts before the tokenizer "
-                        "does, here the tokenizer alone decides")
+    encoder = os.path.join(folder, modules[_ENCODER])
+    if record.get("do_lower_case") and tokenizer_files.read(encoder)["do_lower_case"] is False:
+        raise UserError(f"{folder}: {_ENCODER_SETTINGS} lower-cases texts before the tokenizer, which does not: "
+                        "here the tokenizer alone decides, so that texts would get other ids")
     return Sentences(
-        os.path.join(folder, modules[_ENCODER]),
+        encoder,
         task_json.of_vectors(_read_pooling(pooling), prefix, matryoshka=()), length, warnings)
 
 

@@ -16,6 +16,7 @@ SEGMENTERS = JIEBA, SPACES = ("jieba", "spaces")
 HELP = ("what finds the words of Chinese text, whose characters are a token each: the package jieba, or the spaces "
         "of a text that is segmented already; by default each character is a word")
 _IDEOGRAPH = re.compile("([%s])" % "".join(f"{chr(first)}-{chr(last)}" for first, last in IDEOGRAPHS))
+_FEW, _MOST = 0.05, 0.5  # of the tokens: so many ideographs without a segmenter are a warning, an error
 _LONGEST_MEAN = 4  # ideographs in a word; Chinese has less than 2
 
 WordsOf = Callable[[str], Iterable[str]]  # the parts of a text
@@ -70,10 +71,13 @@ def find_starts(texts: Sequence[str], tokenizer: BatchTokenizer, words_of: Words
 def report(counts: Dict[str, int], name: Optional[str]) -> None:
     """Logs how many words have several pieces; raises a UserError if the segmenter cannot be right."""
     ideographs, share = counts["ideographs"], counts["ideographs"] / max(1, counts["tokens"])
-    if share > 0.5 and not name:
-        raise UserError(f"--do_whole_word_mask: {share:.0%} of the tokens are Chinese characters, each a word of its "
-                        "own: --word_segmenter=jieba finds their words, and --word_segmenter=spaces takes those of a "
-                        "text that is segmented by spaces")
+    if share > _FEW and not name:
+        line = (f"--do_whole_word_mask: {share:.0%} of the tokens are Chinese characters, each a word of its own: "
+                "--word_segmenter=jieba finds their words, and --word_segmenter=spaces takes those of a text that "
+                "is segmented by spaces")
+        if share > _MOST:
+            raise UserError(line)
+        log.warn(line)
     mean = ideographs / max(1, ideographs - counts["joined"])
     if name == SPACES and mean > _LONGEST_MEAN:
         raise UserError(f"--word_segmenter=spaces: between spaces stand {mean:.1f} Chinese characters on average, so "

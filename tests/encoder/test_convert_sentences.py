@@ -106,6 +106,14 @@ def test_the_converted_model_gives_the_vectors_of_the_source(mode, pool, tmp_pat
                                    atol=1e-5)
 
 
+def test_texts_that_are_lower_cased_before_a_cased_tokenizer_are_refused(tmp_path):
+    source = write_sentences(tmp_path / "source", length=12)
+    for name, value in (("sentence_bert_config.json", True), ("tokenizer_config.json", False)):
+        (tmp_path / "source" / name).write_text(json.dumps({"do_lower_case": value}))
+    with pytest.raises(UserError, match="lower-cases texts before the tokenizer, which does not"):
+        convert_from_huggingface(source, str(tmp_path / "out"))
+
+
 def test_prompts_of_other_texts_are_named(tmp_path):
     source = write_sentences(tmp_path / "source", length=POSITIONS + 1, settings={
         "prompts": {"query": "query: ", "passage": "passage: "}})

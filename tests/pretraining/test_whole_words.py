@@ -78,6 +78,11 @@ def test_a_flag_that_would_change_nothing_is_refused(vocab_file, tmp_path, capsy
     assert not (tmp_path / "out.tfrecord").exists()
 
 
+def test_some_characters_without_a_segmenter_are_a_warning(vocab_file, tmp_path, capsys):
+    create_data_here(tmp_path, vocab_file, "the cats\n\nthe dog sees 研究", do_whole_word_mask=True)
+    assert "WARNING: --do_whole_word_mask: 25% of the tokens are Chinese characters" in capsys.readouterr().err
+
+
 def test_a_text_of_whole_words_alone_is_a_warning(vocab_file, tmp_path, capsys):
     create_data_here(tmp_path, vocab_file, "the cat\n\nthe dog", do_whole_word_mask=True)
     assert "WARNING: whole words: 0 of 4 words have several tokens" in capsys.readouterr().err
