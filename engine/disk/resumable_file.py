@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple, Unio
 import numpy as np
 
 from engine import interruption, log
-from engine.disk import files, provenance
+from engine.disk import files, provenance, scratch
 from engine.errors import UserError
 
 _RECORD_TYPES = {"facts": dict, "rows": int, "bytes": int}
@@ -125,6 +125,7 @@ class ResumableFile:
                 os.path.abspath(self.path), self._num_bytes, state, self._digest.hexdigest()]})
 
     def _write(self, content: bytes) -> None:
+        scratch.check_owner()
         with files.name_disk_errors(self.path):
             if not self._num_bytes:  # these files describe or hold other chunks
                 for path in filter(os.path.lexists, (self.record_path, self.partial_path)):

@@ -7,6 +7,7 @@ import tensorflow.compat.v1 as tf
 
 from engine import interruption
 from engine.checkpoints import checkpoint_files, checkpoints
+from engine.disk import scratch
 from engine.errors import UserError
 from engine.training.evaluations import Evaluations
 from engine.workers.coordination import NO_PEERS, Peers
@@ -17,6 +18,7 @@ def recover(output_dir: str) -> Optional[checkpoints.Checkpoint]:
 
     Removes damaged newer ones and rewrites the file `checkpoint`, so that Estimator starts from it.
     """
+    scratch.check_owner()
     os.makedirs(output_dir, exist_ok=True)
     newest = checkpoints.latest(output_dir)
     if not newest and tf.train.get_checkpoint_state(output_dir):

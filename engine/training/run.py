@@ -5,12 +5,14 @@ evaluation, removes results of earlier models, logs the devices, batch and sched
 run's record, and trains.
 """
 
+import contextlib
 import glob
 import os
-from typing import Any, Mapping, Sequence, Tuple
+from typing import Any, Iterator, Mapping, Sequence, Set, Tuple
 
 from engine import log
-from engine.checkpoints import checkpoints
+from engine.checkpoints import checkpoint_files, checkpoints
+from engine.disk import scratch
 from engine.errors import UserError
 from engine.progress import counted
 from engine.training import checkpoint_hook, loop, run_record
@@ -82,7 +84,7 @@ def _train(run: Run) -> None:
     resumed = checkpoints.latest(output_dir) and run_record.load(output_dir)
     record = record._replace(warning=resumed and resumed.warning or None,
                              batches=run.batches if run.course.is_changed else None)
-    with run_record.recording(output_dir, record, peers.is_chief):
+    with run_record.recording(output_dir, record, peers.is_chief), _completed(run, record):
         loop.train(run, evaluations)
 
 
@@ -99,6 +101,30 @@ def _is_finished(run: Run) -> bool:
     elif run.devices.peers.is_chief:
         checkpoint_hook.recover(output_dir)  # the disk may have failed after the last step
     return True
+
+
+@contextlib.contextmanager
+def _completed(run: Run, record: run_record.Record) -> Iterator[None]:
+    """A context that writes again what is removed in it of the files of the output directory, or says so."""
+    output_dir = run.settings.output_dir
+    before = _files_in(output_dir)
+    try:
+        yield
+    finally:
+        gone = before - _files_in(output_dir)
+        if gone and run.devices.peers.is_chief:
+            with contextlib.suppress(OSError):
+                run_record.write(output_dir, run_record.load(output_dir) or record)
+                run.save_description()
+            left = gone - _files_in(output_dir)
+            log.warn(f"removed from {output_dir} during the training: {', '.join(sorted(gone))}; "
+                     + (f"not written again: {', '.join(sorted(left))}" if left else "written again"))
+
+
+def _files_in(folder: str) -> Set[str]:
+    """The names of the files in a folder that a training does not replace."""
+    return {name for name in (os.listdir(folder) if os.path.isdir(folder) else ()) if os.path.isfile(os.path.join(folder, name))
+            and not name.startswith((checkpoint_files.PREFIX, scratch.PREFIX))}
 
 
 def _discard_evaluations(output_dir: str) -> None:

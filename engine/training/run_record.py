@@ -10,7 +10,7 @@ from absl import flags
 from engine import log
 from engine.checkpoints import checkpoint_files, checkpoints
 from engine.data import plan
-from engine.disk import files, provenance
+from engine.disk import files, provenance, scratch
 from engine.errors import UserError
 from engine.settings import recorded
 from engine.training import settings as run_settings
@@ -18,7 +18,7 @@ from engine.version import VERSION
 from engine.workers import worker_dirs
 from engine.workers.coordination import Peers
 
-_FILE = worker_dirs.RUN_RECORD
+FILE = worker_dirs.RUN_RECORD
 
 # The name of the global batch size in the settings; it determines the order of the examples.
 GLOBAL_BATCH_SIZE = "global batch size"
@@ -42,7 +42,7 @@ class Record(NamedTuple):
 
 def load(output_dir: str) -> Optional[Record]:
     """The record in a directory; None if there is none. Settings that it lacks have their defaults."""
-    path = os.path.join(output_dir, _FILE)
+    path = os.path.join(output_dir, FILE)
     if not os.path.exists(path):
         return None
     record = files.read_record(path, "the run's record", {"facts": dict, "settings": dict})
@@ -72,7 +72,7 @@ def keep_settings(values: flags.FlagValues, peers: Peers) -> None:
         try:
             flag.value = flag.parser.parse(value)
         except (TypeError, ValueError) as error:
-            raise UserError(f"{os.path.join(values.output_dir, _FILE)}: {value!r} is no value of "
+            raise UserError(f"{os.path.join(values.output_dir, FILE)}: {value!r} is no value of "
                             f"--{name} ({error}); give that flag") from error
         kept.append(f"--{name}={value}")
     if kept:
@@ -98,7 +98,7 @@ def _resumed(output_dir: str) -> Optional[Record]:
         return load(output_dir)
     parent, folder = os.path.dirname(output_dir), os.path.join(output_dir, TRIES)
     tries = parent if os.path.basename(parent) == TRIES else folder
-    records = sorted(glob.glob(os.path.join(glob.escape(tries), "*", _FILE)))
+    records = sorted(glob.glob(os.path.join(glob.escape(tries), "*", FILE)))
     return load(os.path.dirname(records[0])) if records else None
 
 
@@ -110,7 +110,7 @@ def window_batches(output_dir: str, num_train_steps: int, peers: Peers) -> int:
             return plan.window_batches(num_train_steps)
         recorded_window = record.settings[WINDOW_BATCHES]
         if recorded_window not in range(1, plan.WINDOW_BATCHES + 1):
-            raise UserError(f"{os.path.join(output_dir, _FILE)} is damaged: its {WINDOW_BATCHES} are "
+            raise UserError(f"{os.path.join(output_dir, FILE)} is damaged: its {WINDOW_BATCHES} are "
                             f"{log.brief(repr(recorded_window))}")
         return recorded_window
 
@@ -144,7 +144,7 @@ def batches(output_dir: str, global_batch_size: int, peers: Peers) -> List[Tuple
             return [(0, global_batch_size)]
         sizes = record.batches or [[0, record.settings.get(GLOBAL_BATCH_SIZE)]]
         if not _are_batches(sizes):
-            raise UserError(f"{os.path.join(output_dir, _FILE)} is damaged: its global batches are "
+            raise UserError(f"{os.path.join(output_dir, FILE)} is damaged: its global batches are "
                             f"{log.brief(repr(sizes))}")
         return [(first_step, size) for first_step, size in sizes if first_step <= checkpoint.global_step]
 
@@ -197,12 +197,12 @@ def recording(output_dir: str, record: Record, is_chief: bool) -> Iterator[None]
     if not is_chief:
         yield
         return
-    path = os.path.join(output_dir, _FILE)
+    path = os.path.join(output_dir, FILE)
     try:  # a signal may arrive once the file exists
         write(output_dir, record)
         yield
     finally:
-        if not checkpoint_files.list_checkpoints(output_dir) and os.path.exists(path):
+        if not (checkpoint_files.list_checkpoints(output_dir) or scratch.lost()) and os.path.exists(path):
             os.remove(path)
 
 
@@ -216,7 +216,7 @@ def write_warning(output_dir: str, warning: Optional[str]) -> None:
 def write(output_dir: str, record: Record) -> None:
     """Writes the record of a training."""
     entries = {name: value for name, value in record._asdict().items() if value is not None}
-    files.write_json(os.path.join(output_dir, _FILE), {"version": VERSION, **entries})
+    files.write_json(os.path.join(output_dir, FILE), {"version": VERSION, **entries})
 
 
 def difference(output_dir: str, record: Record) -> str:
