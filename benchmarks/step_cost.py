@@ -253,6 +253,8 @@ ROWS = (
          for task in (step_graph.TAGGING, step_graph.SIMILARITY) for cards in (1, 2)),
        ("base", dict(batch_size=32, length=128, precision="float16", task=step_graph.SIMILARITY,
                      xla=True), ""),
+       *(("base", dict(batch_size=32, length=128, precision="float16", task=step_graph.CRF, xla=xla), "")
+         for xla in (False, True)),
        ("base", dict(batch_size=128, length=128, precision="float16", task=PREDICTION), "")])
 # The titles of the tables in benchmarks/results.md.
 STEPS, PARTS, FROZEN = ("What a step asks of a card", "What a step asks of a card, by part",
@@ -339,7 +341,7 @@ def append_tables() -> None:
 def main() -> None:
     parser = report.parser_of(__doc__)
     parser.add_argument("--model", choices=sorted(SIZES), default="base")
-    parser.add_argument("--task", choices=(FINE_TUNING, PRETRAINING, PREDICTION),
+    parser.add_argument("--task", choices=(FINE_TUNING, PRETRAINING, PREDICTION, step_graph.CRF),
                         default=FINE_TUNING)
     parser.add_argument("--precision", choices=("float32", "float16", "bfloat16"),
                         help="itemize one step in this precision")

@@ -22,6 +22,7 @@ MASKED = 20  # positions of an example, in pretraining
 FINE_TUNING, PRETRAINING, PREDICTION = "fine-tuning", "pretraining", "prediction"
 SIMILARITY = "similarity"  # of pairs, two texts of the same length
 TAGGING = "tagging"  # each token is a word
+CRF = "tagging with a CRF"
 
 
 class Workload(NamedTuple):
@@ -127,9 +128,9 @@ def _forward(workload: Workload) -> Forward:
     if workload.task == SIMILARITY:
         return similarity_model.training_forward_of(config, "mean", similarity_model.Objective(
             similarity_model.RANKING, 0.05, False, ()), 2)
-    if workload.task == TAGGING:
+    if workload.task in (TAGGING, CRF):
         return tagging_model.forward_of(config, tagging_model.Tagger(
-            tagging_model.TagSet(("A", "B", "C"), "iob2"), crf=False))
+            tagging_model.TagSet(("A", "B", "C"), "iob2"), crf=workload.task == CRF))
     return classifier.forward_of(config, 2)
 
 
@@ -145,7 +146,7 @@ def features_of(workload: Workload) -> Dict[str, tf.Tensor]:
     shapes = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), [size, workload.length])
     if workload.task == FINE_TUNING:
         shapes["label_ids"] = [size]
-    elif workload.task == TAGGING:
+    elif workload.task in (TAGGING, CRF):
         shapes.update(dict.fromkeys(("first_pieces", "label_ids"), [size, workload.length]),
                       num_words=[size], weights=[size])
     elif workload.task == PRETRAINING:
@@ -154,6 +155,6 @@ def features_of(workload: Workload) -> Dict[str, tf.Tensor]:
                       next_sentence_labels=[size])
     placeholders = {name: tf.placeholder(tf.float32 if "weight" in name else tf.int64, shape)
                     for name, shape in shapes.items()}
-    if workload.task == TAGGING:  # windows are whole
+    if workload.task in (TAGGING, CRF):  # windows are whole
         placeholders.update(dict.fromkeys(("opens", "closes"), tf.ones([size])))
     return placeholders

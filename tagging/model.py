@@ -48,14 +48,17 @@ def words_of(config: modeling.BertConfig, tagger: Tagger, features: Dict[str, tf
     states = encoder.get_sequence_output_at(features["first_pieces"])
     emissions = bert.scores(states, num_labels, config, mode)
     emissions = tf.reshape(emissions, tf.concat([tf.shape(states)[:2], [num_labels]], axis=0))
-    words = Words(emissions, features["num_words"], features["opens"], features["closes"])
+    words = Words(emissions, features["num_words"], features["opens"], features["closes"],
+                  most_words=config.max_position_embeddings)
     return words, decoding.crf_scores(num_labels) if tagger.crf else None
 
 
 def best_labels(tagger: Tagger, words: Words, trained: Optional[Scores]) -> tf.Tensor:
     """The labels of the best sequence that the scheme allows, int32 [b, w]."""
     allowed = schemes.transitions(tagger.tags.labels, tagger.tags.scheme)
-    return decoding.best_labels(words, decoding.constrained(allowed, trained))
+    # A card would wait for the host at each word of the loop, for operations on a few numbers.
+    with tf.device("/cpu:0"):
+        return decoding.best_labels(words, decoding.constrained(allowed, trained))
 
 
 def _losses(words: Words, label_ids: tf.Tensor, trained: Optional[Scores]) -> tf.Tensor:

@@ -110,3 +110,9 @@ def test_with_xla_accumulation_moves_10_bytes_for_a_gradient_of_16_bits():
     weights = 3 * (12 * 768 * 768 + 13 * 768)  # of three layers
     head = 768 * 768 + (768 + 2) * 1 + 2 * 768 + (512 + 2 + 2) * 768  # and what else is dense, in float32
     assert added == pytest.approx(10 * weights + 12 * head, rel=0.01)
+
+
+def test_a_crf_launches_as_many_kernels_for_any_number_of_words():
+    counts = [len(costs(layers=1, task=task, precision="float16", xla=True))
+              for task in (step_graph.TAGGING, step_graph.CRF)]
+    assert counts[1] - counts[0] <= 280

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from benchmarks import step_graph
 from conftest import plain_session
+from engine.model import INFERENCE
 from tagging import decoding, schemes
 from tagging.decoding import Scores, Words
 
@@ -90,3 +92,55 @@ def test_the_likelihood_and_its_gradients_are_those_of_the_sum_over_all_sequence
         slope = (expected(ahead) - expected(behind)).sum() / 2e-5
         assert (gradient * direction).sum() == pytest.approx(slope, abs=1e-4)
     assert not gradients[0][1, 1:].any()  # words that are not there
+
+
+def normalizer_in_a_loop(words, scores):
+    """The forward algorithm, word by word."""
+    def step(total, word):
+        emissions, is_word = word
+        after = tf.reduce_logsumexp(total[:, :, tf.newaxis] + scores.pairs, axis=1) + emissions
+        return is_word * after + (1 - is_word) * total
+
+    is_word = decoding.mask_of_words(words.num_words, tf.shape(words.emissions)[1])
+    emissions = tf.transpose(words.emissions, [1, 0, 2])
+    start = emissions[0] + words.opens[:, tf.newaxis] * scores.first
+    total = tf.scan(step, (emissions[1:], tf.transpose(is_word)[1:, :, tf.newaxis]), start)[-1]
+    return tf.reduce_logsumexp(total + words.closes[:, tf.newaxis] * scores.last, axis=1)
+
+
+@pytest.mark.parametrize("length, labels, spread", [(2, 3, 1), (8, 2, 3), (19, 9, 3), (35, 5, 30)])
+def test_the_likelihood_and_its_gradients_are_those_of_a_loop_over_the_words(length, labels, spread):
+    """Of whole windows and parts, which fill blocks and do not, and scores of any size."""
+    generator, windows = np.random.RandomState(length), 6
+    values = [(size * generator.randn(*shape)).astype(np.float32) for size, shape in (
+        (spread, [windows, length, labels]), (min(spread, 5), [labels, labels]), (1, [labels]),
+        (1, [labels]))]
+    flags = generator.randint(0, 2, (2, windows)).astype(np.float32)
+    label_ids = tf.constant(generator.randint(0, labels, (windows, length)), tf.int32)
+    inputs = [tf.constant(value) for value in values]
+    emissions = tf.placeholder_with_default(inputs[0], [None, None, labels])
+    num_words = tf.constant(np.linspace(1, length, windows).astype(np.int32))
+    words = Words(emissions, num_words, *map(tf.constant, flags), most_words=70)
+    scores = Scores(*inputs[1:])
+    expected = decoding._score_of(words, label_ids, scores) - normalizer_in_a_loop(words, scores)
+    with plain_session() as session:
+        own, others = session.run([
+            [x, *map(tf.convert_to_tensor, tf.gradients(x, inputs))]
+            for x in (decoding.log_likelihood(words, label_ids, scores), expected)])
+    for result, other in zip(own, others):
+        np.testing.assert_allclose(result, other, rtol=1e-5, atol=1e-5 * np.abs(others[0]).max())
+
+
+def test_a_card_runs_no_loop_over_the_words():
+    """Neither in training nor, where the loop decodes on the host, in a prediction."""
+    def loops(operations):
+        return [op for op in operations if op.type in ("Enter", "While", "StatelessWhile")]
+
+    workload = step_graph.Workload(1, 64, 2, 40, task=step_graph.CRF)
+    with tf.device("/gpu:0"):
+        loss, predictions = step_graph._forward(workload)(
+            step_graph.features_of(workload), INFERENCE)[:2]
+        gradients = tf.gradients(loss, tf.trainable_variables("crf"))
+    assert not loops(step_graph.needed([x.op for x in gradients]))
+    own = loops(step_graph.needed([x.op for x in predictions.values()]))
+    assert own and all("CPU" in op.device for op in own)
