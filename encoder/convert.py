@@ -69,7 +69,7 @@ def convert_from_huggingface(source_dir: str, output_dir: str, *,
 
     Args:
         source_dir: holds config.json, safetensors files, and vocab.txt or tokenizer.json.
-        output_dir: new or empty; written completely or not at all.
+        output_dir: new, empty or the same conversion's; written completely or not at all.
         takes_pairs: whether a classifier's texts are pairs.
     """
     sentences = sentence_transformers.read(source_dir)
@@ -111,7 +111,7 @@ def convert_from_checkpoint(source: str, output_dir: str, *, labels: Sequence[st
 
     Args:
         source: the prefix of a checkpoint, or the folder of a training.
-        output_dir: new or empty; written completely or not at all.
+        output_dir: new, empty or the same conversion's; written completely or not at all.
         labels: of the classifier's outputs, in their order; none for a regression or an encoder.
         label_kind: one of `task_json.LABEL_TYPES`; default: a single label, or a regression.
         do_lower_case: default: as the files beside the vocabulary or its tokens say.
@@ -147,7 +147,7 @@ def _write_model_folder(output_dir: str, values: Mapping[str, np.ndarray],
                         bert_config: Mapping[str, Any], tokens: List[str], do_lower_case: bool,
                         max_seq_length: int, description: Optional[Mapping[str, Any]],
                         warnings: List[str]) -> Conversion:
-    with files.new_folder(output_dir, "--output_dir") as folder:
+    with files.new_folder(output_dir, "--output_dir", again=True) as folder:
         checkpoints.write_checkpoint(os.path.join(folder, CHECKPOINT), values)
         files.write_json(os.path.join(folder, model_files.CONFIG), bert_config)
         files.write_text(os.path.join(folder, vocabulary.FILE), "\n".join(tokens) + "\n")
@@ -166,7 +166,7 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
     Args:
         source: the prefix of a checkpoint; or a model folder or an export, of which the best
             or newest checkpoint is converted.
-        output_dir: new or empty; written completely or not at all.
+        output_dir: new, empty or the same conversion's; written completely or not at all.
         bert_config_file, vocab_file: default: those beside the checkpoint.
     """
     model = model_files.open_folder(source, "--from_tensorflow")
@@ -193,7 +193,7 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
     if "output_bias" in weights.shapes and not description:
         warnings.append("it is a classifier whose labels are not known: --from_checkpoint and "
                         "--labels make a model folder of it, which keeps its head")
-    with files.new_folder(output_dir, "--output_dir") as folder:
+    with files.new_folder(output_dir, "--output_dir", again=True) as folder:
         values = {row.tensorflow: weights.read(row.tensorflow) for row in matched.rows}
         if labels and (labels.mean, labels.deviation) != (0.0, 1.0):
             # A regression gives numbers in the labels' unit there.

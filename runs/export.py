@@ -4,11 +4,12 @@
 the description and the model's config.
 """
 
+import contextlib
 import glob
 import os
 import re
 import shutil
-from typing import List, Optional, Sequence, Tuple, Type
+from typing import Iterator, List, Optional, Sequence, Tuple, Type
 
 from absl import flags
 import tensorflow.compat.v1 as tf
@@ -17,7 +18,7 @@ import modeling
 from encoder import model_files, task_json, vocabulary
 from encoder.model_files import ModelFiles
 from engine import log, settings
-from engine.checkpoints import checkpoints, saved_model
+from engine.checkpoints import checkpoint_files, checkpoints, saved_model
 from engine.disk import files
 from engine.errors import UserError
 from engine.model import INFERENCE
@@ -56,7 +57,8 @@ def check_flags(values: flags.FlagValues, kind: Type[Capability]) -> None:
                             f"written: give it as --init_checkpoint={values.output_dir}, and "
                             "another --output_dir")
         return
-    _export_folder(settings.required(values, "output_dir"), values.export_version)
+    _export_folder(settings.required(values, "output_dir"), values.export_version,
+                   values.export_frozen_graph)
     if not values.do_train:
         _open(values.output_dir, kind)
 
@@ -66,15 +68,24 @@ def _open(output_dir: str, kind: Type[Capability]) -> Tuple[ModelFiles, Capabili
     return trained, kind.open(trained)
 
 
-def _export_folder(output_dir: str, version: Optional[str]) -> str:
-    """The folder that the export is written to. Raises a UserError if it holds something else."""
+def _export_folder(output_dir: str, version: Optional[str], frozen_type: Optional[str],
+                   taken: Sequence[int] = ()) -> str:
+    """The folder that the export is written to. Raises a UserError if it holds something else.
+
+    Args:
+        taken: the numbers of versions that other processes are writing.
+    """
     folder = os.path.join(output_dir, "export")
     if checkpoints.is_saved_model(output_dir):
         raise UserError(f"--output_dir={output_dir} is an export; --do_export needs the output "
                         "directory of the training")
     numbers = versions(folder)
     if version is not None:
-        return _version_folder(folder, version, numbers)
+        path = _version_folder(folder, version, numbers, taken)
+        if os.path.lexists(path) and not _is_made(path, output_dir, frozen_type):
+            raise UserError(f"--export_version={version}: {path} is there already, not as the whole "
+                            f"export of this model, and a version never changes; give another number, or {_NEXT}")
+        return path
     if numbers:
         raise UserError(f"{folder} holds numbered versions: add --export_version={_NEXT}, or move "
                         "it away")
@@ -84,20 +95,52 @@ def _export_folder(output_dir: str, version: Optional[str]) -> str:
     return folder
 
 
-def _version_folder(folder: str, version: str, numbers: List[int]) -> str:
+def _version_folder(folder: str, version: str, numbers: List[int], taken: Sequence[int]) -> str:
     if os.path.lexists(folder) and not numbers and (
             not os.path.isdir(folder) or glob.glob(os.path.join(glob.escape(folder), "*"))):
         raise UserError(f"{folder} holds no numbered versions but something else: "
                         "--export_version does not write into it; move it away")
     if version == _NEXT:
-        version = str(max(numbers, default=0) + 1)
+        version = str(max([*numbers, *taken], default=0) + 1)
     if not _VERSION.fullmatch(version):
         raise UserError(f"--export_version={version}: must be a number from 1 on, or {_NEXT}")
-    path = os.path.join(folder, version)
-    if os.path.lexists(path):
-        raise UserError(f"--export_version={version}: {path} is there already, and a version never "
-                        f"changes; give another number, or {_NEXT}")
-    return path
+    return os.path.join(folder, version)
+
+
+def _is_made(path: str, output_dir: str, frozen_type: Optional[str]) -> bool:
+    """Whether a version is the whole export of the model in a folder: its values have equal checksums."""
+    try:
+        prefix = model_files.open_folder(output_dir, "--output_dir").checkpoint.path
+        ours, theirs = (checkpoint_files.read_index(f"{name}.index") for name in (
+            os.path.join(path, "variables", "variables"), prefix))
+    except UserError:
+        return False
+    return (os.path.exists(os.path.join(path, CARD))
+            and bool(frozen_type) == os.path.exists(os.path.join(path, _FROZEN_GRAPH))
+            and all(name in theirs and entry.crc32c == theirs[name].crc32c
+                    for name, entry in ours.items()))
+
+
+@contextlib.contextmanager
+def _claimed(output_dir: str, version: Optional[str], frozen_type: Optional[str]) -> Iterator[str]:
+    """`_export_folder`; other processes write no version of this number meanwhile."""
+    taken: List[int] = []
+    while True:
+        folder = _export_folder(output_dir, version, frozen_type, taken)
+        if version is None:
+            yield folder
+            return
+        os.makedirs(os.path.dirname(folder), exist_ok=True)
+        try:
+            with files.written_alone(folder):
+                # Another process may have published it before the lock.
+                if version != _NEXT or not os.path.lexists(folder):
+                    yield folder
+                    return
+        except files.Held:
+            if version != _NEXT:
+                raise
+            taken.append(int(os.path.basename(folder)))
 
 
 def write(output_dir: str, kind: Type[Capability], frozen_type: Optional[str],
@@ -112,7 +155,7 @@ def write(output_dir: str, kind: Type[Capability], frozen_type: Optional[str],
         version: the value of --export_version.
     """
     trained, model = _open(output_dir, kind)
-    checkpoint, folder = trained.checkpoint, _export_folder(output_dir, version)
+    checkpoint = trained.checkpoint
     mode = INFERENCE._replace(computation=modeling.Computation(inlined=True))
 
     def build() -> saved_model.Signature:
@@ -122,7 +165,12 @@ def write(output_dir: str, kind: Type[Capability], frozen_type: Optional[str],
             name: tf.identity(tensor, name=name)
             for name, tensor in model.outputs(inputs, mode).items()})
 
-    with files.atomic_folder(folder, replaces=version is None) as draft:
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(_claimed(output_dir, version, frozen_type))
+        if version and os.path.lexists(folder):
+            log.info(f"{folder} is whole: nothing is left to do")
+            return
+        draft = stack.enter_context(files.atomic_folder(folder, replaces=version is None))
         saved_model.write(draft, build, checkpoint)
         if frozen_type:
             saved_model.write_frozen_graph(

@@ -50,11 +50,12 @@ main() {
   report
 }
 
-# once NAME COMMAND...: runs the command, unless it has finished before.
+# once NAME COMMAND...: runs the command, unless it has finished before; keeps the metrics of its evaluation.
 once() {
   if [[ -f $results/$1.finished ]]; then return; fi
   say "--- $1"
   "${@:2}"
+  if [[ -f $results/$1/eval_results.txt ]]; then cp "$results/$1/eval_results.txt" "$results/$1.metrics"; fi
   touch "$results/$1.finished"
 }
 
@@ -76,7 +77,7 @@ distil() {
 report() {
   for name in teacher student; do
     printf '\nMetrics of the %s on the dev set:\n' "$name"
-    print_metrics <"$results/$name/eval_results.txt"
+    print_metrics <"$results/$name.metrics"
   done
   printf '\nThe student: %s, for other programs %s\n' "$results/student" "$results/student/export"
 }

@@ -27,10 +27,10 @@ main() {
     look_at_model_and_cards "$@"
     if has_test_set; then set -- --do_predict "$@"; fi
     fine_tune "$results" "$@"
-    touch "$results/finished"
+    cp "$results/eval_results.txt" "$results/finished" # of this evaluation
   else # a training has just printed it
     printf '\nEvaluation:\n'
-    print_metrics <"$results/eval_results.txt"
+    print_metrics <"$results/finished"
   fi
   report
 }

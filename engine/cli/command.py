@@ -5,11 +5,14 @@ module can be imported by programs with other flags.
 """
 
 import contextlib
+import errno
 import io
 import itertools
 import os
+import re
 import signal
 import sys
+import threading
 import warnings
 from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
@@ -25,6 +28,15 @@ from engine.workers import cluster
 # Global, because an error leaves all functions that know the other workers, which must be notified.
 _at_exit: List[Callable[[int, str], None]] = []
 _OWN_TOPIC = "This command"
+# What an error says if the machine, or a limit of the process, has no more of something → one line.
+_EXHAUSTED = {
+    rf"{os.strerror(errno.EMFILE)}|{os.strerror(errno.ENFILE)}":
+        "too many open files: raise the limit (ulimit -n)",
+    r"can't start new thread|^\[Errno 11\]":
+        "no more threads or processes can be started: raise the limit (ulimit -u, or a container's pids)",
+    rf"{os.strerror(errno.ENOMEM)}|OOM when|bad_alloc|MemoryError":
+        "out of memory: lower the batch size, free memory, or raise the limit (ulimit -v, or a container's)"}
+_LEAST_THREADS = 40  # of a command, on few cores
 
 
 def at_exit(action: Callable[[int, str], None]) -> None:
@@ -40,7 +52,8 @@ def run(main: Callable[[flags.FlagValues], None],
     """Parses `argv` into `flag_values`, calls `main` with them, and exits the process on errors.
 
     Exit status: 0; 2, after one line on standard error, for bad input (an unknown flag, a bad
-    value, a `UserError`) and for a disk that is full, read-only or faulty; 143 after SIGTERM; 130
+    value, a `UserError`), for a disk that is full, read-only or faulty, and if memory, threads or open
+    files run out; 143 after SIGTERM; 130
     after Ctrl-C; cluster.PEER_LOST_STATUS. A bug gets a traceback. The other workers of
     the run are notified, and exit, too.
     """
@@ -82,6 +95,9 @@ def run(main: Callable[[flags.FlagValues], None],
                       "ran: put it back, and the same command goes on with what it holds")
         if isinstance(error, UserError):
             exit_with(error)
+        for pattern, line in _EXHAUSTED.items():
+            if re.search(pattern, f"{error}\n{type(error).__mro__}"):
+                exit_with(line)
         if not files.disk_errno(error):
             _leave(1, f"{type(error).__name__}: {error}")
             raise
@@ -101,10 +117,24 @@ def _call(main: Callable[[flags.FlagValues], None], argv: List[str], values: fla
     # Workers share the work of a training, and of nothing else.
     if not ("heartbeat_timeout" in values and values.do_train):
         cluster.run_on_chief(cluster.from_environment())
+    _require_threads()
     if "ray_address" in values and shards.count_on_ray(values):
         on_ray.run(main, argv, values)
     else:
         main(values)
+
+
+def _require_threads() -> None:
+    """Raises a RuntimeError if threads cannot be started: TensorFlow would abort where it starts its own."""
+    is_done, threads = threading.Event(), []
+    try:
+        for _ in range(_LEAST_THREADS):
+            threads.append(threading.Thread(target=is_done.wait, daemon=True))
+            threads[-1].start()
+    finally:
+        is_done.set()
+        for thread in filter(threading.Thread.is_alive, threads):
+            thread.join()
 
 
 def _leave(status: int, why: str) -> None:

@@ -6,6 +6,7 @@ power cut leaves the old file or the new one, never half of one.
 
 import contextlib
 import errno
+import filecmp
 import glob
 import hashlib
 import json
@@ -334,14 +335,36 @@ def remove_empty_directories() -> None:
 
 
 @contextlib.contextmanager
-def new_folder(path: str, flag: str) -> Iterator[str]:
-    """`atomic_folder` for a user's path; raises a UserError unless it is new or an empty folder."""
+def new_folder(path: str, flag: str, *, again: bool = False) -> Iterator[str]:
+    """`atomic_folder` for a user's path; raises a UserError unless it is new or an empty folder.
+
+    Args:
+        again: whether the folder may also hold the same files already, which stay as they are. Then
+            another content is found only at the end.
+    """
     make_directory(os.path.dirname(os.path.abspath(path)), f"the folder of {flag}")
-    if os.path.exists(path) and (
-            not os.path.isdir(path) or os.listdir(path) or os.path.ismount(path)):
-        raise UserError(f"{flag}={path} is a file, a mount point or not empty; name a new folder")
-    with atomic_folder(path) as draft:
+    refused = UserError(f"{flag}={path} is a file, a mount point or not empty; name a new folder")
+    is_full = os.path.isdir(path) and bool(os.listdir(path))
+    if os.path.exists(path) and (not os.path.isdir(path) or os.path.ismount(path)
+                                 or is_full and not again):
+        raise refused
+    if not is_full:
+        with atomic_folder(path) as draft:
+            yield draft
+        return
+    with scratch.folder(os.path.dirname(os.path.abspath(path))) as draft:
         yield draft
+        if not _holds(path, draft):
+            raise refused
+    log.info(f"{path} is whole: nothing is left to do")
+
+
+def _holds(path: str, draft: str) -> bool:
+    """Whether a folder has the files of another one, with the same content."""
+    names = [os.path.relpath(os.path.join(folder, name), draft) for folder, _, names in os.walk(draft)
+             for name in names if not name.startswith(scratch.PREFIX)]
+    return all(os.path.isfile(os.path.join(path, name)) and filecmp.cmp(
+        os.path.join(path, name), os.path.join(draft, name), shallow=False) for name in names)
 
 
 def state_of(path: str) -> List[int]:

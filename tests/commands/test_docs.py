@@ -17,6 +17,7 @@ from conftest import ROOT
 from engine.cli import command
 from engine.cli.foreign_flags import PROGRAMS
 from engine.devices import runtime
+from engine.workers import cluster
 from pages import blocks, text_of
 from pretraining import run
 from scripts.flags_page import commands
@@ -198,3 +199,26 @@ def test_tables_in_pages_are_those_of_the_newest_results():
     texts = [text_of(os.path.relpath(path, ROOT)) for path in page_tables.paths()]
     assert [page_tables.rewritten(text) for text in texts] == texts
     assert sum(text.count("<!-- table:") for text in texts) == 3
+
+
+def test_the_jobs_of_kubernetes_are_a_cluster_of_all_their_pods():
+    """Each pod's variable, as Kubernetes makes it, names the pod's own address under the service."""
+    yaml = pytest.importorskip("yaml")
+    with open(os.path.join(ROOT, "docs", "several-machines.md"), encoding="utf-8") as page:
+        text, = re.findall(r"```yaml\n(.*?)```", page.read(), re.DOTALL)
+    service, job = yaml.safe_load_all(text)
+    pod = job["spec"]["template"]["spec"]
+    (container,), name = pod["containers"], job["metadata"]["name"]
+    index, config = (entry for entry in container["env"])
+    assert service["spec"]["selector"] == {"batch.kubernetes.io/job-name": name}
+    assert pod["subdomain"] == service["metadata"]["name"] and service["spec"]["clusterIP"] == "None"
+    count = job["spec"]["completions"]
+    assert job["spec"]["completionMode"] == "Indexed" and job["spec"]["parallelism"] == count
+    for number in range(count):
+        found = cluster.from_environment({
+            "TF_CONFIG": config["value"].replace(f"$({index['name']})", str(number))})
+        assert (len(found.addresses), found.index) == (count, number)
+        assert found.addresses[number].split(":")[0] == f"{name}-{number}.{pod['subdomain']}"
+    again = {status: rule["action"] for rule in job["spec"]["podFailurePolicy"]["rules"]
+             for status in rule["onExitCodes"]["values"]}
+    assert again == {1: "FailJob", 2: "FailJob", cluster.PEER_LOST_STATUS: "Ignore"}

@@ -22,6 +22,7 @@ from pretraining_files import write_frozen
 from reading_files import write_made_up
 from rewriting_files import made_up_texts
 from scripts.flags_page import commands
+from tagging_files import columns, made_up
 from task_files import MRPC_HEADER, write_rows
 
 with open(os.path.join(ROOT, "docs", "from-elsewhere.md"), encoding="utf-8") as page:
@@ -84,10 +85,37 @@ def test_answers_name_flags_that_exist():
     (["--task_name=NER"], "here, python -m tagging.run does that task"),
     (["--task_name=abuse"], "or file for files of your own; or, in its place, --processor=FILE"),
     (["--misspelt", "--train_batch_siz=3"], "Unknown command line flag 'misspelt'"),
+    (["--misspelt", "--no_cuda"], "--no_cuda (here: --num_gpus=0); --misspelt (unknown; --help"),
 ], ids=lambda value: value[0] if isinstance(value, list) else "")
 def test_run_classifier_names_what_to_type(arguments, expected, capsys):
     run_classifier = importlib.import_module("run_classifier")
     assert expected in refusal(run_classifier, ["--do_train", *arguments], capsys)
+
+
+@pytest.mark.parametrize("name", commands())
+def test_a_command_answers_with_its_own_flags_or_names_the_command_that_has_them(name):
+    """Whichever foreign flag it gets, of whichever project."""
+    module = importlib.import_module(name)
+    known = module.define_flags()
+    for flag in sorted({flag for program in foreign_flags.PROGRAMS for flag in program.flags}):
+        line = foreign_flags.explain([module.__file__, f"--{flag}"], known)
+        answer = line.partition("(")[2]
+        named = {flag for flag, other in re.findall(
+            r"--(\w+)(?:=\S*)?( of [a-z_]+\.[a-z_]+)?", answer) if not other}
+        assert named <= {*known} or re.search(r", of \w+(\.\w+)?\)$", answer), line
+
+
+@pytest.mark.parametrize("name, flags, expected", [
+    ("run_squad", ["dataset_name", "validation_file", "task_name"], [
+        "--dataset_name (here: --train_file and --predict_file", "--validation_file (here: --predict_file",
+        "--task_name ("]),
+    ("tagging.run", ["per_device_train_batch_size", "predict_file"], [
+        "--per_device_train_batch_size (here: --train_batch_size)", "--predict_file (here: --test_file)"]),
+    ("runs.predict", ["model_name_or_path", "misspelt"], [
+        "--model_name_or_path (here: --output_dir", "--misspelt (unknown"])])
+def test_all_flags_of_a_line_are_answered_with_those_of_the_command(name, flags, expected, capsys):
+    line = refusal(importlib.import_module(name), [f"--{flag}=x" for flag in flags], capsys)
+    assert [part for part in expected if part not in line] == [] and "run_classifier" not in line
 
 
 def test_a_bare_bool_is_true():
@@ -200,6 +228,11 @@ def workplace(tiny_model, tmp_path_factory):
                         ("glove.6B.300d.txt", [f"{word} {' '.join(['0.1'] * 300)}"
                                                for word in WORDS])):
         (directory / name).write_text("".join(f"{line}\n" for line in lines))
+    for name in ("train", "dev"):
+        (directory / "squad").mkdir(exist_ok=True)
+        (directory / "conll2003").mkdir(exist_ok=True)
+        write_made_up(directory / "squad" / f"{name}-v1.1.json")
+        (directory / "conll2003" / f"{name}.txt").write_text(columns(made_up(16, seed=1), "iob2"))
     for name in ("training", "test"):
         (directory / name).mkdir()
         write_frozen(directory / name / "part.tfrecord", 8, length=128, predictions=20)

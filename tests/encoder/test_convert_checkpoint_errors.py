@@ -118,6 +118,25 @@ def test_a_folder_with_something_in_it_is_never_written_into(bare_encoder, tmp_p
     assert os.listdir(tmp_path / "full") == ["notes"]
 
 
+def test_the_same_conversion_again_finds_its_folder_whole(bare_encoder, tmp_path, capsys):
+    """Also with more in it, such as a training's files; other values are refused, and stay."""
+    ours, theirs = str(tmp_path / "ours"), str(tmp_path / "theirs")
+    for _ in range(2):
+        convert_from_huggingface(bare_encoder, ours)
+        convert_from_tensorflow(ours, theirs)
+        (tmp_path / "ours" / "notes").write_text("mine")
+    said = capsys.readouterr().err
+    assert f"{ours} is whole: nothing" in said and f"{theirs} is whole: nothing" in said
+    config = tmp_path / "ours" / "bert_config.json"
+    config.write_text(config.read_text().replace("gelu_erf", "relu"))
+    with pytest.raises(UserError, match="not empty"):
+        convert_from_tensorflow(ours, theirs)
+    with pytest.raises(UserError, match="not empty"):
+        convert_from_huggingface(bare_encoder, ours)
+    assert "relu" in config.read_text()
+    assert sorted(os.listdir(tmp_path)) == ["ours", "source", "theirs"]
+
+
 @pytest.mark.parametrize("arguments, message", [
     ([], "one of --from_huggingface, --from_tensorflow and --from_checkpoint"),
     (["--from_huggingface=x", "--from_tensorflow=x"], "one of"),

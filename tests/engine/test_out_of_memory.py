@@ -1,10 +1,16 @@
 """Out of memory is answered with the batch, the length and what to change, on every replica."""
 
+import os
+import threading
+
+from absl import flags
 import numpy as np
 import pytest
 
-from commands import arguments, run_command
+import processes
+from commands import arguments, ends_with_error, run_command
 from conftest import cpu_devices, on_tensorflow_1, write_cola
+from engine.cli import command
 from engine.data.batches import Source
 from engine.devices.devices import out_of_memory_explained
 from engine.errors import UserError
@@ -35,6 +41,37 @@ def test_a_training_step_that_does_not_fit_is_one_line(two_layers, tmp_path):
         f"x {LENGTH} tokens; divide --train_batch_size and multiply --gradient_accumulation_steps "
         "by the same number for the same step in less, or set --recompute_layers or a smaller "
         "--max_seq_length; no checkpoint was saved before it")
+
+
+_FAILING = """
+import sys
+from absl import flags
+from engine.cli import command
+def main(values):
+    {}
+command.run(main, flags.FlagValues(), usage="", argv=["it"])
+"""
+
+
+@pytest.mark.parametrize("failing, said", [
+    ("bytearray(1 << 60)", "out of memory: "),
+    ("import numpy; numpy.zeros(1 << 57)", "out of memory: "),
+    ("raise OSError(12, 'Cannot allocate memory')", "out of memory: "),
+    ("files = [open('/dev/null') for _ in range(1 << 21)]", "too many open files: "),
+    ("raise RuntimeError(\"can't start new thread\")", "no more threads or processes can be started: "),
+    ("raise BlockingIOError(11, 'Resource temporarily unavailable')", "no more threads or processes")])
+def test_what_runs_out_outside_a_step_is_one_line(failing, said):
+    process = processes.run(["-c", _FAILING.format(failing)])
+    line, = process.stderr.splitlines()
+    assert process.returncode == 2 and line.startswith(f"error: {said}"), process.stderr
+
+
+def test_a_command_that_may_start_no_threads_ends_before_tensorflow_aborts(capsys, monkeypatch):
+    def fail(thread):
+        raise RuntimeError("can't start new thread")
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    with ends_with_error(capsys, "no more threads"):
+        command.run(lambda values: os.abort(), flags.FlagValues(), usage="", argv=["it"])
 
 
 def test_a_prediction_step_that_does_not_fit_names_the_batch_or_the_length():

@@ -1,10 +1,12 @@
 """Vocabularies that are trained have BERT's layout."""
 
+import errno
 import sys
 
 import pytest
 
 from commands import ends_with_error, run_here
+from engine.disk import files
 from pretraining import create_vocab
 from tokenization import BatchTokenizer
 
@@ -36,6 +38,26 @@ def test_a_trained_vocabulary_has_berts_layout_and_knows_its_text(tmp_path, text
     ids, lengths = BatchTokenizer(str(tmp_path / "out" / "vocab.txt"), do_lower_case).encode_batch(
         TEXT.splitlines()[:2])
     assert lengths.all() and not (ids == 100).any()  # no [UNK]
+
+
+def test_the_same_command_again_leaves_a_whole_vocabulary_as_it_is(tmp_path, text_file, capsys, monkeypatch):
+    pytest.importorskip("tokenizers")
+    flags = dict(input_file=text_file, vocab_size=170)
+    sync = files.sync
+
+    def fail(path):
+        if path == str(tmp_path):  # the last operation: the folder has its name
+            raise OSError(errno.EIO, "Input/output error")
+        sync(path)
+    with monkeypatch.context() as patch, ends_with_error(capsys, "run the same command again"):
+        patch.setattr(files, "sync", fail)
+        run(tmp_path, **flags)
+    tokens = (tmp_path / "out" / "vocab.txt").read_text()
+    assert "\n".join(run(tmp_path, **flags)) + "\n" == tokens
+    assert "vocab.txt is whole: nothing is left to do" in capsys.readouterr().err
+    with ends_with_error(capsys, "not empty; name a new folder"):
+        run(tmp_path, **{**flags, "vocab_size": 160})
+    assert (tmp_path / "out" / "vocab.txt").read_text() == tokens
 
 
 def test_without_the_package_one_line_says_how_to_install_it(

@@ -8,6 +8,7 @@ from absl import flags
 
 from commands import ends_with_error, run_here
 from engine.cli import device_flags
+from engine.disk import files
 from serving import model
 
 
@@ -27,6 +28,9 @@ def exported(tiny_classifier, tmp_path_factory):
 
 def test_versions_stand_beside_each_other_and_none_is_replaced(exported, tmp_path, capsys):
     shutil.copytree(str(exported), str(tmp_path / "out"))
+    export(tmp_path / "out", "1")
+    assert "export/1 is whole: nothing is left to do" in capsys.readouterr().err
+    os.remove(str(tmp_path / "out" / "export" / "1" / "README.md"))
     with ends_with_error(capsys, "--export_version=1", "is there already", "next"):
         export(tmp_path / "out", "1")
     for wrong in ("0", "-1", "1.5", "latest", "../1"):
@@ -37,9 +41,12 @@ def test_versions_stand_beside_each_other_and_none_is_replaced(exported, tmp_pat
     with ends_with_error(capsys, "--export_version needs --do_export"):
         run_here(dict(output_dir=tmp_path / "out", do_eval=True, export_version="next"))
     export(tmp_path / "out", "7")
-    export(tmp_path / "out", "next")
+    with files.written_alone(str(tmp_path / "out" / "export" / "8")):  # another process exports
+        export(tmp_path / "out", "next")
+        with ends_with_error(capsys, "export/8 is being written by process"):
+            export(tmp_path / "out", "8")
     assert sorted(name for name in os.listdir(str(tmp_path / "out" / "export"))
-                  if not name.startswith(".")) == ["1", "2", "7", "8"]
+                  if not name.startswith(".")) == ["1", "2", "7", "9"]
     shutil.rmtree(str(tmp_path / "out" / "export"))
     export(tmp_path / "out", None)
     with ends_with_error(capsys, "holds no numbered versions but something else"):
