@@ -6,6 +6,8 @@ example can have several classes. Types come from the training set, from the use
 task.json (`of_description`) or from Hugging Face's config.json (`from_huggingface`).
 """
 
+import ast
+import json
 import math
 import re
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
@@ -24,6 +26,9 @@ _KIND = "kind"  # an entry of ours in config.json
 _UNNAMED = re.compile(r"LABEL_\d+")  # what transformers calls a label that it has no name for
 _SEPARATORS = (",", ";", "|", "#")
 LINE_CHARACTERS = frozenset("\t\r\n")  # that end a column or a line of predictions
+# How files say whether an example has a label.
+_FLAGS = {**dict.fromkeys(("1", "1.0", "true", "t", "yes", "y"), True),
+          **dict.fromkeys(("0", "0.0", "false", "f", "no", "n"), False)}
 _TINY = 1e-9  # the share of a label that no example has
 
 
@@ -133,12 +138,12 @@ class MultiLabel(Kind):
         self.num_outputs = len(self.labels)
         self._indices = {label: index for index, label in enumerate(labels)}
 
-    def parse(self, text: Union[str, List[str]]) -> Tuple[int, ...]:
-        names = split_labels(text, self.separator)
-        unknown = next((name for name in names if name not in self._indices), None)
+    def parse(self, text: "Written") -> Tuple[int, ...]:
+        written = split_labels(text, self.separator, () if are_named(self.labels) else self.labels)
+        unknown = next((name for name in written if name not in self._indices), None)
         if unknown is not None:
             raise ValueError(f"made of {_listed(self.labels)}, and {unknown!r} is none of them")
-        return tuple(sorted({self._indices[name] for name in names}))
+        return tuple(sorted({self._indices[name] for name, has_it in written.items() if has_it}))
 
     def to_chunk(self, labels):
         lengths = np.array([len(label) for label in labels], np.int64)
@@ -266,7 +271,7 @@ def from_huggingface(config: Mapping[str, Any], path: str, num_outputs: int) -> 
         config: the content of config.json, which may not name the labels.
         num_outputs: the outputs of the classifier's head.
     """
-    names = config.get("id2label", {str(i): f"LABEL_{i}" for i in range(num_outputs)})
+    names = config.get("id2label", {str(i): name for i, name in enumerate(unnamed(num_outputs))})
     if not isinstance(names, dict) or not names or set(names) != set(map(str, range(len(names)))):
         raise UserError(f"{path}: id2label is no map from 0, 1, 2 … to labels")
     problem = config.get("problem_type")
@@ -323,10 +328,56 @@ def are_named(labels: Sequence[str]) -> bool:
     return any(not _UNNAMED.fullmatch(label) for label in labels)
 
 
-def split_labels(text: Union[str, List[str]], separator: str) -> List[str]:
-    """Splits a text into labels and strips them. A list of labels, as in JSON, is only stripped."""
-    names = text.split(separator) if isinstance(text, str) else text
-    return [name.strip() for name in names if name.strip()]
+# The labels of an example: names with separators, a list of names or flags, or a flag for each name.
+Written = Union[str, List[Any], Dict[str, Any]]
+
+
+def split_labels(text: Written, separator: str, names: Sequence[str] = ()) -> Dict[str, bool]:
+    """The labels that are named, and whether the example has them; raises ValueError.
+
+    Args:
+        names: of labels for which a list has 0 and 1.
+    """
+    written = listed(text)
+    if isinstance(written, dict):
+        return of_flags(list(written.values()), list(written))
+    values = text.split(separator) if written is None else written
+    if names and any(map(is_flag, values)):
+        return of_flags(values, names)
+    return dict.fromkeys(filter(None, (str(value).strip() for value in values)), True)
+
+
+def listed(text: Any) -> Union[None, List[Any], Dict[str, Any]]:
+    """A list or an object of labels, also one that a text holds as in JSON or Python; else None."""
+    value, form = text, text.strip() if isinstance(text, str) else ""
+    if form[:1] + form[-1:] in ("[]", "{}"):
+        for read in (json.loads, ast.literal_eval):
+            try:
+                value = read(form)
+                break
+            except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+                continue
+    return value if isinstance(value, (list, dict)) else None
+
+
+def unnamed(count: int) -> Tuple[str, ...]:
+    """Names of labels that have none, as transformers gives them."""
+    return tuple(f"LABEL_{index}" for index in range(count))
+
+
+def is_flag(value: Any) -> bool:
+    """Whether a value, such as 0 or "true", says if an example has a label."""
+    return str(value).strip().lower() in _FLAGS
+
+
+def of_flags(values: Sequence[Any], names: Sequence[str]) -> Dict[str, bool]:
+    """Whether an example has each label, from 0 and 1; raises ValueError, as `Kind.parse`."""
+    odd = next((value for value in values if not is_flag(value)), None)
+    if odd is not None:
+        raise ValueError(f"0 or 1 for each label, and {str(odd)!r} is neither")
+    if len(values) != len(names):
+        raise ValueError(f"{len(names)} values of 0 and 1, as elsewhere, and it has {len(values)}")
+    return {name.strip(): _FLAGS[str(value).strip().lower()] for name, value in zip(names, values)}
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:

@@ -65,7 +65,8 @@ def read_with_categories(path: text_files.Path, what: str, column: Optional[str]
                          takes_pairs=category_column is not None)
     odd, count = OddRows("rows are read as empty texts"), 0
     part = path if isinstance(path, Part) else None
-    for example in read_split(columns.split_of(table, roles), "", odd=odd, part=part):
+    for example in read_split(columns.split_of(table, roles), "", odd=odd, part=part,
+                              second="category"):
         yield ("", "") if example is UNREAD else (example.text_a, (example.text_b or "").strip())
         count += 1
     odd.report(count, may_be_all=bool(part))

@@ -7,36 +7,52 @@ import collections
 import itertools
 import math
 import re
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
+from encoder import label_types
 from engine import log
 from engine.data import text_files
 from engine.data.text_files import OddRows
 from engine.errors import UserError
 from runs.rows import Columns, Split
 
+# Names of the two columns of a pair, as in query1 and query2.
+NUMBERED = [(stem + first, stem + second) for stem in (
+    "text", "sentence", "question", "query", "sent", "title", "review", "comment", "content",
+    "document", "passage", "phrase", "premise") for first, second in (
+        ("1", "2"), ("_1", "_2"), (" 1", " 2"), ("_a", "_b"), ("a", "b"))]
 # Common names of columns, the likeliest first.
 _NAMES = {
     "label": ("label", "labels", "class", "category", "sentiment", "target", "score", "rating",
               "stars", "tag", "tags", "gold_label", "y"),
     "text": ("text", "text_a", "sentence", "sentence1", "question", "question1", "premise",
-             "review", "comment", "content", "title", "query", "document", "body"),
+             "review", "comment", "content", "title", "query", "document", "body",
+             *(first for first, _ in NUMBERED)),
     "text_pair": ("text_b", "sentence2", "question2", "hypothesis", "answer", "passage",
-                  "text_pair")}
-_HEADER_NAMES = {*itertools.chain(*_NAMES.values()), "id", "index", "idx", "guid"}
+                  "text_pair", *(second for _, second in NUMBERED))}
+NUMBERS = ("id", "index", "idx", "guid")  # names of columns that number the rows
+_HEADER_NAMES = {*itertools.chain(*_NAMES.values()), *NUMBERS}
 _NUM_HEAD_ROWS = 1000
 _MAX_DISTINCT_SHARE = 0.9  # from this share on, the number of distinct values is not compared
 _MIN_NUMBERS = 10  # below a word, for it to be the name of the column
 
 # What a value is as a number; MISWRITTEN is a decimal comma, thousands, a percentage or unit.
 FRACTION, INTEGER, MISSING, MISWRITTEN, WORD = range(5)
+# Three words, or four signs of a script without spaces.
+_PROSE = re.compile(r"[^\W\d_]+(?:\W+[^\W\d_]+){2}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{4}")
 _NO_VALUE = ("", "na", "nan", "none", "null")  # without marks, as of n/a
 _MISWRITTEN = re.compile(
     r"[^\w\s]?\s?\d+(?:(?:[.,'\s]\d{3})+(?:[.,]\d+)?|[.,]\d+|(?=\s?%))\s?[^\W\d_]{0,4}[^\w\s]?")
 
 
+Place = Union[int, Tuple[int, ...]]  # a column's index, from 0, or those of several of labels
+
+
 class Roles(NamedTuple):
-    """The columns to read, each by its name or its number (from 1); None if not given or unused."""
+    """The columns to read, each by its name or its number (from 1); None if not given or unused.
+
+    The label may have several columns of 0 and 1, with commas between.
+    """
     text: Optional[str] = None
     text_pair: Optional[str] = None
     label: Optional[str] = None
@@ -53,19 +69,30 @@ class Trained(NamedTuple):
     def roles_in(self, table: "Table") -> Roles:
         """The roles that a file has columns for, found by name or, in a file without header, by number.
 
-        A file with one column fewer than in training lacks the label.
+        A file that has fewer columns than in training, by those of the label, lacks the label.
         """
-        label = int(self.label) if self.label.isdecimal() else self.width
+        labels = [int(label) for label in self.label.split(",") if label.isdecimal()] or [self.width]
         lacking = self.width - table.width
 
         def column_in(column: Optional[str]) -> Optional[str]:
-            if not column or column in table.names:
+            several = (column or "").split(",")
+            if not column or column in table.names or set(several) & set(table.names):
                 return column
-            if table.names or lacking not in (0, 1) or not column.isdecimal():
+            if (table.names or lacking not in (0, len(labels))
+                    or not all(map(str.isdecimal, several))):
                 return None
-            return str(int(column) - (lacking and int(column) > label))
+            left_out = labels if lacking else []
+            return ",".join(str(number - sum(label < number for label in left_out))
+                            for number in map(int, several))
 
         return Roles(*map(column_in, (self.text, self.text_pair, self.label)))
+
+
+def names_of(trained: Optional[Trained]) -> List[str]:
+    """The names of the columns of the training, in lower case; none of those with a number."""
+    named = (column for columns in trained[:3] for column in (columns or "").lower().split(",")
+             ) if trained else ()
+    return [name for name in named if name and not name.isdecimal()]
 
 
 def of_description(entry: Any, where: str) -> Trained:
@@ -99,19 +126,32 @@ class Table(NamedTuple):
         raise UserError(f"{self.path} has no column {column!r} for --{role}_column; "
                         f"{self.describe()}")
 
-    def column(self, position: int) -> str:
-        """The column's name, or its number if it has no name of its own."""
+    def place(self, column: str, role: str) -> Place:
+        """The `position`; for labels also those of several columns."""
+        if role != "label" or "," not in column or column in self.names:
+            return self.position(column, role)
+        return tuple(self.position(name.strip(), role) for name in column.split(","))
+
+    def column(self, position: Place) -> str:
+        """The column's name, or its number if it has no name of its own; commas between several."""
+        if isinstance(position, tuple):
+            return ",".join(map(self.column, position))
         name = self.names[position] if self.names else ""
         return name if self.names.count(name) == 1 else str(position + 1)
 
     def values(self, position: int) -> List[Any]:
-        """The column's values in the first rows."""
-        return [row[position] for row in self.rows if position < len(row)]
+        """The column's values in the first rows that have one."""
+        return [row[position] for row in self.rows
+                if position < len(row) and row[position] is not None]
+
+    def is_partial(self, position: int) -> bool:
+        """Whether only some JSON objects have this key."""
+        return self.format == "jsonl" and len(self.values(position)) < len(self.rows)
 
     def describe(self) -> str:
         """The columns of the file, for an error message."""
         if self.format == "jsonl":
-            return f"its first object has {', '.join(map(repr, self.names)) or 'no keys'}"
+            return f"its first objects have {', '.join(map(repr, self.names)) or 'no keys'}"
         if not self.names:
             return (f"it has {self.width} columns and no header: give a column's number, from 1, "
                     "or set --header if the first line is one")
@@ -123,7 +163,8 @@ def read_head(path: str, header: Optional[bool], more_names: Sequence[str] = ())
 
     Args:
         header: whether the first line names the columns; None detects it.
-        more_names: names that columns have, in addition to those of any file of texts.
+        more_names: names that columns have, in addition to those of any file of texts, such as
+            those of the training.
     """
     kind = text_files.input_format(path)
     odd = OddRows("", skips_lines=True)  # reading the whole file reports them
@@ -132,9 +173,9 @@ def read_head(path: str, header: Optional[bool], more_names: Sequence[str] = ())
                    if value is not None]
         if not objects:
             raise UserError(odd.first or f"{path} holds no examples")
-        names = tuple(objects[0])
+        names = tuple(dict.fromkeys(itertools.chain.from_iterable(objects)))
         return Table(path, kind, names, len(names),
-                     [[value.get(name, "") for name in names] for value in objects])
+                     [[value.get(name) for name in names] for value in objects])
     read = text_files.csv_rows(path) if kind == "csv" else text_files.tsv_rows(path, odd)
     rows = [row for _, row in _first(read) if row is not None]
     if not rows:
@@ -204,8 +245,11 @@ def find(table: Table, given: Roles, *, labelled: bool, takes_pairs: Optional[bo
         raise UserError(f"{table.path} has one column, and a text and a label are needed; {hint}")
     known = Roles(*(flag or column for flag, column in zip(
         given, trained.roles_in(table) if trained else Roles())))
-    positions = {role: table.position(column, role) for role, column in known._asdict().items()
-                 if column and (labelled or role != "label")}
+    positions: Dict[str, Place] = {
+        role: table.place(column, role) for role, column in known._asdict().items()
+        if column and (labelled or role != "label")}
+    if not (labelled or given.text or takes_pairs):
+        check_commas(table, known.text)
     if labelled:
         _find_by_name(positions, "label", table)
     _find_by_name(positions, "text", table)
@@ -216,26 +260,97 @@ def find(table: Table, given: Roles, *, labelled: bool, takes_pairs: Optional[bo
     if takes_pairs is not None:
         _check_pair(positions, table, takes_pairs)
     if labelled:
+        if not known.label:
+            _find_flags(positions, table)
         _find_by_values(positions, "label", table, lambda values: (
             min(len(set(map(str, values))), _MAX_DISTINCT_SHARE * len(values)),
             _mean_length(values)))
     _find_by_values(positions, "text", table, lambda values: -_mean_length(values))
     roles = Roles(**{role: table.column(position) for role, position in positions.items()})
     if table.names or table.width > 1:
-        _report(table, roles, known)
+        _report(table, roles, known, [table.names[position] for position in _free(positions, table)
+                                      if table.is_partial(position)])
+    if not known.text:
+        _warn_of_unread(table, _free(positions, table), takes_pairs)
     return roles
 
 
-def _find_by_name(positions: Dict[str, int], role: str, table: Table) -> None:
+def check_commas(table: Table, trained_text: Optional[str] = None) -> None:
+    """Raises a UserError if CSV without a header may hold a text a line, cut at its commas.
+
+    Args:
+        trained_text: the number of the column of texts in training, if it is known: then only a
+            file that looks like prose is refused.
+    """
+    if table.format != "csv" or table.names or table.width < 2:
+        return
+    num_spaced = sum(any(field[:1] == " " for field in row[1:]) for row in table.rows)
+    if trained_text and 2 * num_spaced <= len(table.rows) and not any(
+            holds_texts(table.values(position)) for position in range(table.width)
+            if str(position + 1) != trained_text):
+        return
+    raise UserError(f"{table.path} is CSV without a header, so its {table.width} columns may be "
+                    "texts with commas. If each line is a text, name the file .txt, or put quotes "
+                    "around each text; if not, give the column of the text with --text_column, or "
+                    "a header line")
+
+
+def _free(positions: Dict[str, Place], table: Table) -> List[int]:
+    """The columns without a role."""
+    taken = {*itertools.chain.from_iterable(map(_several, positions.values()))}
+    return [position for position in range(table.width) if position not in taken]
+
+
+def _several(place: Place) -> Tuple[int, ...]:
+    return place if isinstance(place, tuple) else (place,)
+
+
+def _find_flags(positions: Dict[str, Place], table: Table) -> None:
+    """Adds several free columns of 0 and 1 as the label's if it has none yet, else warns of them."""
+    free = [position for position in _free(positions, table)
+            if not (table.names and table.names[position].lower() in NUMBERS)]
+    flags = [position for position in free if _are_flags(table.values(position))]
+    varying = [position for position in flags if len(set(map(str, table.values(position)))) > 1]
+    label = positions.get("label")
+    if label is None:
+        if len(varying) > 1 and len(table.rows) > 2 and ("text" in positions or len(flags) < len(free)):
+            positions["label"] = tuple(flags)
+    elif len(varying) + _are_flags(table.values(label)) > 1:
+        log.warn(f"{table.path}: the 0 and 1 in column {table.column(tuple(flags))} are not read; if "
+                 f"these are labels, set --label_column={table.column((label, *flags))}")
+
+
+def _are_flags(values: Sequence[Any]) -> bool:
+    """Whether nearly all are 0 or 1; reading the file reports the others."""
+    return 0 < 10 * sum(map(label_types.is_flag, values)) >= 9 * len(values)
+
+
+def holds_texts(values: Sequence[Any]) -> bool:
+    """Whether these are texts of several words, and not classes."""
+    texts = [text for text in map(str, values) if text.strip()]
+    return 2 * sum(map(bool, map(_PROSE.search, texts))) > len(texts) < 3 * len(set(texts))
+
+
+def _warn_of_unread(table: Table, free: Sequence[int], takes_pairs: Optional[bool]) -> None:
+    """Warns of texts that are not read."""
+    texts = [table.column(position) for position in free if holds_texts(table.values(position))]
+    if texts:
+        flag = "--text_column" if takes_pairs is False else (
+            f"--text_column, or --text_pair_column={texts[0]} for second texts")
+        log.warn(f"{table.path}: the texts in column {', '.join(texts)} are not read; to read them, "
+                 f"set {flag}")
+
+
+def _find_by_name(positions: Dict[str, Place], role: str, table: Table) -> None:
     """Adds a free column with a common name as the role's, if the role has none yet."""
-    free = {name.lower(): name for position, name in enumerate(table.names)
-            if position not in positions.values()}
+    free = {table.names[position].lower(): table.names[position]
+            for position in (_free(positions, table) if table.names else ())}
     name = next((free[name] for name in _NAMES[role] if name in free), None)
     if role not in positions and name is not None:
         positions[role] = table.position(name, role)
 
 
-def _check_pair(positions: Dict[str, int], table: Table, takes_pairs: bool) -> None:
+def _check_pair(positions: Dict[str, Place], table: Table, takes_pairs: bool) -> None:
     """Raises a UserError if the second text is missing, or given to a model of single texts."""
     if takes_pairs and table.width == 2 and not table.names:
         positions.setdefault("text_pair", 1 - positions.get("text", 0))
@@ -247,12 +362,13 @@ def _check_pair(positions: Dict[str, int], table: Table, takes_pairs: bool) -> N
                         "single texts")
 
 
-def _find_by_values(positions: Dict[str, int], role: str, table: Table,
+def _find_by_values(positions: Dict[str, Place], role: str, table: Table,
                     rank: Callable[[List[Any]], Any]) -> None:
     """Adds the free column whose values rank lowest as the role's, if the role has none yet."""
     if role in positions:
         return
-    free = [position for position in range(table.width) if position not in positions.values()]
+    free = _free(positions, table)
+    free = [position for position in free if not table.is_partial(position)] or free
     if not free:
         raise UserError(f"{table.path}: no column is left for the {role} ({table.describe()}); "
                         f"name it with --{role}_column")
@@ -263,8 +379,8 @@ def _mean_length(values: Sequence[Any]) -> float:
     return sum(len(str(value)) for value in values) / max(len(values), 1)
 
 
-def _report(table: Table, roles: Roles, known: Roles) -> None:
-    """Logs the detected columns, if there are any."""
+def _report(table: Table, roles: Roles, known: Roles, unread: Sequence[str]) -> None:
+    """Logs the detected columns, if there are any, and unread keys that only some objects have."""
     parts = [f"{role.replace('_', ' ')} in column {column}"
              for role, column in roles._asdict().items() if column and not getattr(known, role)]
     ways = [f"--{role}_column" for role, column in roles._asdict().items()
@@ -273,22 +389,29 @@ def _report(table: Table, roles: Roles, known: Roles) -> None:
         parts.insert(0, "a header line" if table.names else "no header line")
         ways.insert(0, "--header")
     if parts:
+        if unread:
+            parts.append(f"not read and only in some objects: {', '.join(unread)}")
         log.info(f"{table.path}: {', '.join(parts)} (detected); to change that, set "
                  f"{' or '.join(ways)}")
 
 
 def split_of(table: Table, roles: Roles) -> Split:
     """The file as a split; raises a UserError if two roles have the same column."""
-    positions = {role: table.position(column, role)
-                 for role, column in roles._asdict().items() if column}
-    if len(set(positions.values())) < len(positions):
+    places = {role: table.place(column, role)
+              for role, column in roles._asdict().items() if column}
+    read = list(itertools.chain.from_iterable(map(_several, places.values())))
+    if len(set(read)) < len(read):
         raise UserError(f"{table.path}: --text_column, --text_pair_column and --label_column must "
                         "be different columns")
     keys: Tuple[str, ...] = ()
     if table.format == "jsonl":
-        keys = tuple(table.names[position] for position in positions.values())
-        positions = {role: index for index, role in enumerate(positions)}
-    columns = Columns(
-        positions["text"], positions.get("text_pair"), positions.get("label"),
-        header=bool(table.names), width=None if keys else table.width)
-    return Split(table.path, columns, table.format, keys)
+        keys = tuple(table.names[position] for position in read)
+        places = {role: tuple(map(read.index, place)) if isinstance(place, tuple)
+                  else read.index(place) for role, place in places.items()}
+    label = places.get("label")
+    labels: Tuple[str, ...] = ()
+    if isinstance(label, tuple):
+        labels = (tuple(roles.label.split(",")) if table.names else label_types.unnamed(len(label)))
+    columns = Columns(places["text"], places.get("text_pair"), label,
+                      header=bool(table.names), width=None if keys else table.width)
+    return Split(table.path, columns, table.format, keys, labels)

@@ -100,7 +100,8 @@ class Predictions(Stream):
                  ) -> Tuple[Iterator[Example], bool]:
         """The texts of a file, and whether they are pairs."""
         part = source if isinstance(source, parts.Part) else None
-        table = columns.read_head(os.fspath(source), values.header)
+        table = columns.read_head(os.fspath(source), values.header,
+                                  columns.names_of(self.reader.trained_columns))
         if odd.skips_lines and table.format == "csv":
             raise UserError(f"--skip_bad_lines: {source} is CSV, whose rows may have several lines; convert "
                             "it to UTF-8, for example with iconv")
@@ -116,14 +117,18 @@ def read_arriving(source: ArrivingLines, takes_pairs: Optional[bool], odd: OddRo
     """The texts of lines, and whether they are pairs; without `takes_pairs` the first line says it."""
     lines = text_files.lines_of(source, "standard input", odd)
     first = list(itertools.islice(lines, 1))
-    if takes_pairs is None:
+    is_guess = takes_pairs is None
+    if is_guess:
         takes_pairs = any("\t" in (line or "") for _, line in first)
     return (UNREAD if line is None
-            else attempt(odd, UNREAD, _example_of_line, line_number, line, takes_pairs)
+            else attempt(odd, UNREAD, _example_of_line, line_number, line, takes_pairs, is_guess)
             for line_number, line in itertools.chain(first, lines)), takes_pairs
 
 
-def _example_of_line(line_number: int, line: str, takes_pairs: bool) -> Example:
+def _example_of_line(line_number: int, line: str, takes_pairs: bool, is_guess: bool) -> Example:
+    if is_guess and not takes_pairs and "\t" in line:
+        raise UserError(f"standard input, line {line_number}: this line has a tab between two texts, and "
+                        "the first line is a single text; pairs must begin with a pair")
     if not takes_pairs:
         return Example(line, None, None)
     text_a, tab, text_b = line.partition("\t")

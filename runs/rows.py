@@ -3,7 +3,7 @@
 import collections
 import itertools
 import os
-from typing import Any, Callable, Counter, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Counter, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 from encoder.label_types import Kind
 from engine import log
@@ -17,7 +17,7 @@ class Columns(NamedTuple):
     """The columns of an example; counted from 0, negative ones from the end."""
     text_a: int
     text_b: Optional[int] = None
-    label: Optional[int] = None
+    label: Union[None, int, Tuple[int, ...]] = None  # several: 0 or 1 in each
     header: bool = True  # whether the first line names the columns
     only: Optional[Tuple[int, str]] = None  # keep only rows with this value in this column
     skip_short_rows: bool = False  # the published file has broken rows: skip them with a warning
@@ -30,6 +30,7 @@ class Split(NamedTuple):
     columns: Columns
     format: str = "tsv"  # one of text_files.FORMATS
     keys: Tuple[str, ...] = ()  # the keys of a JSON object that are its columns
+    labels: Tuple[str, ...] = ()  # the names of several columns of labels
 
 
 class Example(NamedTuple):
@@ -47,10 +48,12 @@ ParsedRow = Tuple[int, List[str], Example]
 
 
 def read_split(split: Split, data_dir: str, kind: Optional[Kind] = None, *,
-               odd: Optional[OddRows] = None, part: Optional[Part] = None) -> Iterator[Example]:
+               odd: Optional[OddRows] = None, part: Optional[Part] = None,
+               second: str = "second text") -> Iterator[Example]:
     """Streams the examples of a file; in the end warns of skipped rows and empty texts.
 
     Args:
+        second: what the second text is, for the warning.
         part: of the file, which may hold none.
         odd: counts the rows that are not as the split says; UNREAD takes their place.
         kind: what the labels are; not needed for a file without labels.
@@ -58,14 +61,21 @@ def read_split(split: Split, data_dir: str, kind: Optional[Kind] = None, *,
     path = os.path.join(data_dir, split.file)
     skipped: Counter[str] = collections.Counter()
     count = num_empty = 0
+    halves = [0, 0]  # pairs without a first, and without a second text
     for _, _, example in read_rows(kind, split, data_dir, odd, skipped, part):
         count += 1
-        num_empty += not (example.text_a.strip() or (example.text_b or "").strip())
+        is_blank = [not text.strip() for text in example[:2] if text is not None]
+        num_empty += all(is_blank)
+        if any(is_blank) and not all(is_blank):
+            halves[is_blank.index(True)] += 1
         yield example
     for what, number in skipped.items():
         log.warn(f"{path}: skipped {number} {what}")
     if num_empty:
         log.warn(f"{path}: {num_empty} examples have an empty text")
+    for what, number in zip(("first text", second), halves):
+        if number:
+            log.warn(f"{path}: {number:,} of {count:,} pairs have an empty {what}")
     if not count and not part:
         raise UserError(f"{path} holds no examples")
 
@@ -84,7 +94,7 @@ def read_rows(kind: Optional[Kind], split: Split, data_dir: str, odd: Optional[O
     parse = _parser(kind, split, str(path), collections.Counter() if skipped is None else skipped)
     label = split.columns.label
     if split.format == "jsonl":
-        list_key = split.keys[label] if label is not None and kind.separator else None
+        list_key = split.keys[label] if isinstance(label, int) and kind.separator else None
         rows = text_files.json_rows(path, split.keys, list_key, odd)
     else:
         rows = (text_files.csv_rows(path) if split.format == "csv"
@@ -102,7 +112,8 @@ def _parser(kind: Optional[Kind], split: Split, path: str, skipped: Counter[str]
             ) -> Callable[[int, List[str]], Optional[Example]]:
     """What turns the number and the fields of a row into its example; None for one to skip."""
     columns = split.columns
-    positions = (columns.text_a, columns.text_b, columns.label, columns.only and columns.only[0])
+    labels = columns.label if isinstance(columns.label, tuple) else (columns.label,)
+    positions = (columns.text_a, columns.text_b, *labels, columns.only and columns.only[0])
     num_columns = max(position + 1 if position >= 0 else -position
                       for position in positions if position is not None)
     wanted = (
@@ -123,7 +134,8 @@ def _parser(kind: Optional[Kind], split: Split, path: str, skipped: Counter[str]
             raise UserError(f"{path}, line {line_number}: {len(fields)} columns, and {wanted}")
         if columns.only and fields[columns.only[0]] != columns.only[1]:
             return None
-        label = None if columns.label is None else fields[columns.label]
+        label = (None if columns.label is None else fields[columns.label] if not split.labels else
+                 {name: fields[position] for name, position in zip(split.labels, columns.label)})
         try:
             return Example(fields[columns.text_a],
                            None if columns.text_b is None else fields[columns.text_b],

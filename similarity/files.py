@@ -29,12 +29,12 @@ TEXTS, TUPLES, SCORES, ENTAILMENT, QUESTIONS = (
 EXTENSIONS = (*text_files.FORMATS, ".json")
 
 # Common names of columns, the likeliest first.
-_ANCHORS = ("anchor", "query", "question", "question1", "sentence1", "premise", "text_a", "text")
+_ANCHORS = ("anchor", "query", "question", "question1", "sentence1", "premise", "text_a", "text",
+            *(first for first, _ in columns.NUMBERED))
 _POSITIVES = ("positive", "question2", "sentence2", "hypothesis", "answer", "passage", "document",
-              "context", "text_b", "text_pair")
+              "context", "text_b", "text_pair", *(second for _, second in columns.NUMBERED))
 _NEGATIVES = ("negative", "hard_negative")  # or names that begin so
 _LABELS = ("score", "similarity", "label", "labels", "gold_label", "is_duplicate")
-_NUMBERS = ("id", "index", "idx", "guid")  # of rows
 _HEADER_NAMES = ("anchor", "positive", "negative", "context", "is_duplicate")
 
 _CONTRADICTED, _ENTAILED, _NEUTRAL = _RELATIONS = ("contradiction", "entailment", "neutral")
@@ -166,6 +166,8 @@ def open_file(path: str, given: Given, *, labelled: bool) -> TextFile:
         return file
     table = columns.read_head(path, given.header, _HEADER_NAMES)
     texts, label = _columns(table, given, labelled)
+    if label is None and not given.texts:
+        columns.check_commas(table)
     layout = TEXTS if len(texts) == 1 else TUPLES
     if label is not None:
         layout = _layout_of(table.values(label)) or _refuse_labels(table, label)
@@ -194,11 +196,15 @@ def _columns(table: Table, given: Given, labelled: bool) -> Tuple[List[int], Opt
                         and int(given.label) <= table.width and not table.names):
         label = table.position(given.label, "label")
     free = [position for position in range(table.width) if position not in (*texts, label)
-            and not (names and names[position] in _NUMBERS)]
+            and not (names and names[position] in columns.NUMBERS)]
     if label is None:
         label = _detected_label(table, names, free, bool(texts))
     if not texts:
-        texts = [position for position in free if position != label]
+        partial = [position for position in free if table.is_partial(position)]
+        texts = [position for position in free if position not in (label, *partial)]
+        if partial:
+            log.warn(f"{table.path}: not read are keys that only some objects have: "
+                     f"{', '.join(map(table.column, partial))}")
     if not texts or label in texts or len(set(texts)) < len(texts):
         raise UserError(f"{table.path}: each text and the label need a column of their own; "
                         f"{table.describe()}; name them with --text_column and --label_column")

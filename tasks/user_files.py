@@ -4,7 +4,8 @@ What the flags do not give is detected from the training file and logged.
 """
 
 import collections
-from typing import Counter, Dict, Optional, Sequence
+import itertools
+from typing import Any, Counter, Dict, Iterable, List, Optional, Sequence
 
 from absl import flags
 
@@ -42,7 +43,7 @@ def define_flags(values: flags.FlagValues) -> None:
             f"separated), .csv or .jsonl; by default {name}.* in --data_dir.{more}",
             flag_values=values)
     for name, what in (("text", "the text"), ("text_pair", "the second text of a pair"),
-                       ("label", "the label")):
+                       ("label", "the label (several columns of 0 and 1 have commas between)")):
         flags.DEFINE_string(
             f"{name}_column", None, f"With --task_name=file: the column of {what}: its name, or "
             "its number from 1; detected by default.", flag_values=values)
@@ -74,13 +75,15 @@ def make_task(values: flags.FlagValues, names: Sequence[str],
     given = columns.Roles(values.text_column, values.text_pair_column, values.label_column)
     splits: Dict[str, Split] = {}
     for name in names:
-        table = columns.read_head(sets.find(values, name, text_files.FORMATS), header)
+        table = columns.read_head(sets.find(values, name, text_files.FORMATS), header,
+                                  columns.names_of(remembered))
         roles = columns.find(table, given, labelled=name != "test", takes_pairs=takes_pairs,
                              trained=remembered)
         splits[name] = columns.split_of(table, roles)
         if len(splits) == 1:  # the flags name its columns; the other files have the same
             given, takes_pairs = columns.Roles(), roles.text_pair is not None
             remembered = columns.Trained(*roles, values.header, table.width)
+        _check_columns(splits[name], kind.name if kind else values.label_kind)
         kind = kind or _infer_kind(values, table, splits[name])
     return Task(kind, _METRICS[kind.name], **splits,
                 trained_columns=remembered if "train" in names else None)
@@ -99,19 +102,33 @@ def _check_kind(values: flags.FlagValues, trained: Optional[label_types.Kind]) -
             raise UserError(f"--{name}={values[name].value}: the model was trained with {known!r}")
 
 
+def _check_columns(split: Split, kind: Optional[str]) -> None:
+    if split.labels and kind not in (None, label_types.MultiLabel.name):
+        raise UserError(f"{split.file} has 0 and 1 in the columns of {', '.join(split.labels)}, which are "
+                        f"labels of --label_kind=multi_label, and not {kind}; name one of them with "
+                        "--label_column")
+
+
 class _AsWritten(label_types.Kind):
     """Reads labels as text, to find out which there are: a list for each example."""
 
-    def __init__(self, separator: str):
-        """`separator`: between the labels of an example; empty if it has exactly one."""
-        self.separator = separator
+    def __init__(self, separator: str, names: Sequence[str] = ()):
+        """Makes the reader.
+
+        Args:
+            separator: between the labels of an example; empty if it has exactly one.
+            names: of the labels for which a list has 0 and 1.
+        """
+        self.separator, self.names = separator, names
 
     def parse(self, text):
         if not self.separator:
             if not text.strip():
                 raise ValueError("some text; is --label_column right?")
-            return [text.strip()]
-        labels = label_types.split_labels(text, self.separator)
+            if label_types.listed(text) is not None:
+                raise ValueError("one label; lists need --label_kind=multi_label")
+            return {text.strip(): True}
+        labels = label_types.split_labels(text, self.separator, self.names)
         if any(self.separator in label for label in labels):
             raise ValueError(f"without {self.separator!r}, which separates labels; set "
                              "--label_kind=multi_label and another --label_separator")
@@ -123,32 +140,42 @@ def _infer_kind(values: flags.FlagValues, table: columns.Table,
     """The given or else the detected kind, with the labels of the training file."""
     if values.label_kind == label_types.Regression.name:
         return label_types.Regression()
-    several = values.label_kind == label_types.MultiLabel.name or (
-        values.label_kind is None and _holds_lists(table, split))
-    separator = (values.label_separator or _DEFAULT_SEPARATOR) if several else ""
+    separator = values.label_separator or _DEFAULT_SEPARATOR
+    is_given = values.label_kind == label_types.MultiLabel.name
+    lists = [] if split.labels else _lists(table, split, separator if is_given else "")
+    several = is_given or values.label_kind is None and bool(split.labels or lists)
+    separator = separator if several else ""
+    names = split.labels or (_names_of_flags(lists, split.file) if several else ())
     counts: Counter[str] = collections.Counter()
     lines: Dict[str, int] = {}  # of the first example with each label
-    for line, fields, example in read_rows(_AsWritten(separator), split, ""):
+    for line, fields, example in read_rows(_AsWritten(separator, names), split, ""):
         if table.names and _plain(table.names) == _plain(fields):
             raise UserError(f"{split.file}, line {line}: the header again; remove this line")
-        for label in example.label:
-            counts[label] += 1
-            lines.setdefault(label, line)
+        for label, has_it in example.label.items():
+            counts[label] += has_it
+            if has_it:
+                lines.setdefault(label, line)
     if values.label_kind is None and not several and _are_fractions(counts, lines, split.file):
         return label_types.Regression()
     _check_number(counts, split.file)
     label_types.check_labels(counts, f"{split.file} (is --label_column right?)")
     are_numbers = columns.are_numbers(counts)  # then they are in the order of their values
-    labels = tuple(sorted(counts, key=lambda label: (float(label) if are_numbers else 0, label)))
+    labels = tuple(names) or tuple(sorted(
+        counts, key=lambda label: (float(label) if are_numbers else 0, label)))
     shown = ", ".join(label[:40] for label in labels[:10]) + (", ..." if len(labels) > 10 else "")
     forms = set(map(columns.form_of, counts))
-    basis = ("some are lists" if several else "few are fractions" if columns.FRACTION in forms else
-             "they are whole numbers" if are_numbers else
+    basis = ("several columns have 0 and 1" if split.labels else "some are lists" if several else
+             "few are fractions" if columns.FRACTION in forms else "they are whole numbers" if are_numbers else
              f"{'some are' if columns.INTEGER in forms else 'they are'} no numbers")
     log.info(f"{split.file}: {len(labels):,} labels ({shown}), "
-             + (f"any number for each example, separated by {separator!r}" if several
-                else "one for each example")
+             + ("0 or 1 for each of them" if names else
+                f"any number for each example, separated by {separator!r}" if several else "one for each example")
              + ("" if values.label_kind else f" (detected: {basis}; see --label_kind)"))
+    joined = () if several else _joined(counts)
+    if joined:
+        log.warn(f"{split.file}: the label {log.brief(repr(joined[0]))} seems to be several, separated by "
+                 f"{joined[1]!r}, and is learned as one class; if so, set --label_kind=multi_label "
+                 f"--label_separator={joined[1]!r}")
     single = [label for label in lines if counts[label] == 1]
     if single:
         log.warn(f"{split.file}: {len(single):,} of {len(labels):,} labels have one example each, "
@@ -157,13 +184,22 @@ def _infer_kind(values: flags.FlagValues, table: columns.Table,
     return label_types.MultiLabel(labels, separator) if several else label_types.SingleLabel(labels)
 
 
+def _joined(labels: Iterable[str]) -> Sequence[str]:
+    """A label that other labels make up, or only 0 and 1, and what is between them; or none."""
+    for label, separator in itertools.product(labels, ",;|/ "):
+        parts = [part.strip() for part in label.split(separator)]
+        if len(parts) > 1 and (all(part in labels for part in parts) or set(parts) <= {"0", "1"}):
+            return label, separator
+    return ()
+
+
 def _plain(names: Sequence[str]) -> Sequence[str]:
     return [str(name).strip().lower() for name in names]
 
 
 def _check_number(labels: Counter[str], file: str) -> None:
     """Raises a UserError if a column's values are no classes to learn."""
-    if not labels:
+    if not any(labels.values()):
         raise UserError(f"{file} holds no examples with a label; is --label_column right?")
     if len(labels) == 1:
         raise UserError(f"{file}: every label is {min(labels)[:40]!r}, so there is nothing "
@@ -173,15 +209,40 @@ def _check_number(labels: Counter[str], file: str) -> None:
                         "right? (If they are numbers to be predicted, set --label_kind=regression)")
 
 
-def _holds_lists(table: columns.Table, split: Split) -> bool:
-    if table.format != "jsonl":
-        return False
-    position = table.names.index(split.keys[split.columns.label])
+def _lists(table: columns.Table, split: Split, separator: str) -> List[Any]:
+    """The first labels that are lists or objects; of those that texts hold, only if they are many.
+
+    Args:
+        separator: makes lists of the others; "": they are none.
+    """
+    position = (table.names.index(split.keys[split.columns.label]) if table.format == "jsonl"
+                else split.columns.label)
     values = table.values(position)
-    num_lists = sum(isinstance(value, list) for value in values)
-    if 0 < 2 * num_lists < len(values):
-        log.warn(f"{table.path}: only {num_lists:,} of the first {len(values):,} labels are lists")
-    return num_lists > 0
+    lists = [each for each in map(label_types.listed, values) if each is not None]
+    if separator:
+        return lists + [str(value).split(separator) for value in values
+                        if label_types.listed(value) is None]
+    if 0 < 2 * len(lists) < len(values):
+        log.warn(f"{table.path}: only {len(lists):,} of the first {len(values):,} labels are lists")
+    return lists if table.format == "jsonl" or 2 * len(lists) >= len(values) else []
+
+
+def _names_of_flags(lists: Sequence[Any], file: str) -> Sequence[str]:
+    """Names for the places of lists of 0 and 1; none if the lists hold names. Raises a UserError."""
+    filled = [each for each in lists if isinstance(each, list) and each]
+    of_flags = [each for each in filled if all(map(label_types.is_flag, each))]
+    repeating = [each for each in filled if len(set(map(str, each))) < len(each)]  # names do not
+    sizes = collections.Counter(map(len, of_flags))
+    if 2 * len(of_flags) > len(filled) and (
+            any(each in repeating for each in of_flags) or len(sizes) == 1 and 1 not in sizes):
+        return label_types.unnamed(sizes.most_common(1)[0][0])
+    suspects = repeating if 10 * len(repeating) > len(filled) else []
+    for each in (*suspects, *filled):
+        if all(isinstance(value, (int, float)) for value in each) and (
+                each in suspects or not all(float(value).is_integer() for value in each)):
+            raise UserError(f"{file}: the label {log.brief(str(each))} is a list of numbers, neither 0 or "
+                            "1 for each class nor the classes' names; write one of these")
+    return ()
 
 
 def _are_fractions(counts: Counter[str], lines: Dict[str, int], file: str) -> bool:

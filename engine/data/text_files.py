@@ -149,12 +149,14 @@ def csv_rows(path: Path) -> Iterator[Row]:
 
 def json_rows(path: Path, names: Sequence[str], list_name: Optional[str] = None,
               odd: Optional[OddRows] = None) -> Iterator[Tuple[int, Optional[List[str]]]]:
-    """The values of these keys in the object of each line; only `list_name` may be a list."""
+    """The values of these keys in the object of each line; only `list_name` may be a list or
+    an object."""
     def values_in(line_number: int, value: dict) -> List[str]:
         missing = next((name for name in names if name not in value), None)
         if missing is not None:
             raise UserError(f"{path}, line {line_number}: the object has no {missing!r}; it has "
-                            f"{', '.join(map(repr, value)) or 'no keys'}")
+                            f"{', '.join(map(repr, value)) or 'no keys'} (--text_column and the "
+                            "like choose the keys to read)")
         return [_as_text(path, line_number, name, value[name], name == list_name)
                 for name in names]
 
@@ -203,10 +205,13 @@ def _as_text(path: str, line_number: int, name: str, value: Any, may_be_list: bo
         return whole_characters(value)
     if isinstance(value, (bool, int, float)):
         return json.dumps(value)
+    if may_be_list and isinstance(value, dict):
+        return {whole_characters(key): _as_text(path, line_number, name, item, False)
+                for key, item in value.items()}
     if may_be_list and isinstance(value, list):
         return [_as_text(path, line_number, name, item, False) for item in value]
     raise UserError(f"{path}, line {line_number}: {name!r} is {json.dumps(value)[:40]}, and it "
-                    f"must be a text{', a number or a list' if may_be_list else ' or a number'}")
+                    f"must be a text{', a number, a list or an object' if may_be_list else ' or a number'}")
 
 
 def lines(path: Path, records: str = parts.LINES, odd: Optional[OddRows] = None,

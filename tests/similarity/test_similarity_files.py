@@ -229,3 +229,28 @@ def test_scores_reach_the_batch(tiny_model):
                         tiny_model.encoding(24), "")
     for scores in (texts.scores, features_of(texts, range(9))["scores"]):
         np.testing.assert_allclose(scores, [float(row[2]) for row in rows], rtol=1e-6)
+
+
+def test_the_keys_are_those_of_all_first_rows(tmp_path, capsys):
+    rows = [dict(anchor="a cat", positive="a dog"), dict(anchor="a", positive="b", negative="the house")]
+    content = "".join(json.dumps(row) + "\n" for row in rows)
+    with pytest.raises(UserError, match="line 1: the object has no 'negative'; .*--text_column"):
+        list(opened(tmp_path, "train.jsonl", content).examples())
+    file = opened(tmp_path, "train.jsonl", content, Given(["anchor", "positive"]))
+    assert [example.texts for example in file.examples()] == [("a cat", "a dog"), ("a", "b")]
+    content = '{"x": "a cat", "y": "a dog"}\n{"note": "new", "x": "a", "y": "b"}\n'
+    assert opened(tmp_path, "train.jsonl", content).num_texts == 2
+    assert "only some objects have: note" in capsys.readouterr().err
+
+
+def test_csv_that_may_be_texts_with_commas_is_refused_with_the_ways_out(tmp_path):
+    content = "The sailors wait, near the bridge.\nTwo farmers sleep, beside a horse.\n"
+    for labelled in (True, False):
+        with pytest.raises(UserError, match="CSV without a header.* .txt.* --text_column"):
+            opened(tmp_path, "texts.csv", content, labelled=labelled)
+    assert opened(tmp_path, "texts.csv", content, Given(["1", "2"])).num_texts == 2
+
+
+def test_query1_and_query2_are_a_pair(tmp_path):
+    file = opened(tmp_path, "train.tsv", lines(["id", "query1", "query2", "label"], [1, *PAIR, 1], [2, *PAIR, 0]))
+    assert [example.texts for example in file.examples()] == [tuple(PAIR), tuple(PAIR)]

@@ -1,0 +1,249 @@
+"""Users' files in the layouts of other libraries: each is read as it is meant, or refused by name."""
+
+import json
+
+import pytest
+
+from conftest import on_tensorflow_2, sentences
+from encoder import label_types
+from engine.errors import UserError
+from runs import columns, predict
+from commands import ends_with_error, run_here
+from task_files import user_task
+from tasks.model_folder import Classification
+from test_own_data import make_task, rows_of
+
+# Three examples a round: no label, one, several.
+FLAGS = [(0, 1, 1), (0, 0, 0), (1, 0, 0), (0, 1, 0)]
+NAMES = ("trip", "room", "staff")
+NUMBERED = ("LABEL_0", "LABEL_1", "LABEL_2")
+CSV = "id,comment_text,trip,room,staff\n"
+
+
+def names_of(flags, names=NAMES):
+    return [name for name, has_it in zip(names, flags) if has_it]
+
+
+def labels_of(task, name="train"):
+    return [label for _, _, label in rows_of(task, name)]
+
+
+def expected(names=NAMES):
+    return [",".join(names_of(flags, names)) for flags in FLAGS]
+
+
+def jsonl(values, key="labels"):
+    return "".join(json.dumps({"text": f"the text {i}", key: value}) + "\n"
+                   for i, value in enumerate(values))
+
+
+def rows(form, values=FLAGS, start=""):
+    """A row for each; `form` has {i}, and {0}, {1}, {2} for its values."""
+    return start + "".join(form.format(*each, i=i) + "\n" for i, each in enumerate(values))
+
+
+def csv(values):
+    return "text,labels\n" + "".join(
+        'the text {},"{}"\n'.format(i, str(value).replace('"', '""')) for i, value in enumerate(values))
+
+
+COLUMNS = "{i},the text {i},{0},{1},{2}"
+WORDS = [["no", "yes", "yes"], ["no", "no", "no"], ["yes", "no", "no"], ["no", "yes", "no"]]
+LAYOUTS = {
+    "0 and 1 in JSON": ("train.jsonl", jsonl(FLAGS), {}, NUMBERED),
+    "1.0": ("train.jsonl", jsonl([list(map(float, each)) for each in FLAGS]), {}, NUMBERED),
+    "true": ("train.jsonl", jsonl([list(map(bool, each)) for each in FLAGS]), {}, NUMBERED),
+    "two classes": ("train.jsonl", jsonl([each[1:] for each in FLAGS]), {}, None),
+    "0 and 1 in CSV": ("train.csv", csv(map(list, FLAGS)), {}, NUMBERED),
+    "separated 0 and 1": ("train.tsv", rows("the text {i}\t{0},{1},{2}"),
+                          {"label_kind": "multi_label"}, NUMBERED),
+    "names in JSON": ("train.jsonl", jsonl(map(names_of, FLAGS)), {}, sorted(NAMES)),
+    "Python's lists": ("train.csv", csv(map(names_of, FLAGS)), {}, sorted(NAMES)),
+    "JSON's lists": ("train.tsv", "text\tlabels\n" + "".join(
+        f"the text {i}\t{json.dumps(names_of(each))}\n" for i, each in enumerate(FLAGS)), {}, sorted(NAMES)),
+    "objects": ("train.jsonl", jsonl([dict(zip(NAMES, each)) for each in FLAGS]), {}, sorted(NAMES)),
+    "columns": ("train.csv", rows(COLUMNS, start=CSV), {}, NAMES),
+    "columns of words": ("train.csv", rows(COLUMNS, WORDS, CSV), {}, NAMES),
+    "given columns": ("train.csv", rows(COLUMNS, start=CSV), {"label_column": "staff,trip"}, None),
+    "columns beside a pair": ("train.tsv", rows(
+        "the text {i}\tits pair\t{0}\t{1}\t{2}", start="text_a\ttext_b\ttrip\troom\tstaff\n"), {}, NAMES),
+    "columns without names": ("train.tsv", rows("{0}\tthe text {i}\t{1}\t{2}"), {}, NUMBERED),
+    "keys": ("train.jsonl", "".join(json.dumps(dict(zip(NAMES, each), comment=f"the text {i}")) + "\n"
+                                    for i, each in enumerate(FLAGS)), {}, NAMES)}
+OTHERS = {"two classes": (NUMBERED[:2], [",".join(names_of(each[1:], NUMBERED)) for each in FLAGS]),
+          "given columns": (("staff", "trip"), ["staff", "", "trip", ""])}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_several_labels_are_read_in_every_layout(name, tmp_path, capsys):
+    file, text, options, labels = LAYOUTS[name]
+    task = make_task(tmp_path, {file: text}, **options)
+    labels, values = OTHERS.get(name) or (tuple(labels), expected(NAMES))
+    if labels == NUMBERED:
+        values = expected(NUMBERED)
+    assert task.kind.name == "multi_label" and task.kind.labels == labels
+    assert [set(label.split(",")) for label in labels_of(task)] == [
+        set(value.split(",")) for value in values]
+    assert f"({', '.join(labels)})" in capsys.readouterr().err
+    # Other files of the run, and of later commands, are read in the same way.
+    trained = Classification(task.kind, task.train.columns.text_b is not None, task.trained_columns)
+    later = user_task(tmp_path, ["dev", "test"], trained, dev_file=str(tmp_path / file),
+                      test_file=str(tmp_path / file))
+    assert rows_of(later, "dev") == rows_of(task, "train")
+    assert rows_of(later, "test")[0][0] == "the text 0"
+
+
+REFUSED = {
+    "another length": ("train.jsonl", jsonl([*FLAGS, (0, 1)]), {}, ("line 5", "3 values", "has 2")),
+    "another value": ("train.jsonl", jsonl([*FLAGS, (0, 2, 1)]), {}, ("line 5", "'2'", "0 or 1")),
+    "a probability": ("train.jsonl", jsonl([*FLAGS, (0, 0.7, 1)]), {}, ("line 5", "'0.7'")),
+    "probabilities": ("train.jsonl", jsonl([(0.1, 0.9, 0), (0.5, 0.2, 0)]), {}, ("[0.1, 0.9, 0]", "list of numbers")),
+    "grades": ("train.jsonl", jsonl([(5, 4, 5), (1, 1, 2)]), {}, ("[5, 4, 5]", "list of numbers")),
+    "nothing in a list": ("train.jsonl", jsonl([*FLAGS, (0, None, 1)]), {}, ("line 5", "null")),
+    "an object of numbers": ("train.jsonl", jsonl([{"a": 1, "b": 0}, {"a": 0.4, "b": 1}]), {}, ("line 2", "'0.4'")),
+    "a missing cell": ("train.csv", rows(COLUMNS, [*FLAGS, (1, "", 0)] + FLAGS * 2, CSV), {}, ("line 6", "''", "0 or 1")),
+    "another cell": ("train.csv", rows(COLUMNS, [*FLAGS, (1, -1, 0)], CSV),
+                     {"label_column": "trip,room,staff"}, ("line 6", "'-1'")),
+    "a missing column": ("train.csv", rows(COLUMNS, start=CSV), {"label_column": "trip,rooms"},
+                         ("no column 'rooms'", "--label_column")),
+    "a column twice": ("train.csv", rows(COLUMNS, start=CSV), {"label_column": "trip,trip"}, ("different columns",)),
+    "columns as classes": ("train.csv", rows(COLUMNS, start=CSV), {"label_kind": "classes"},
+                           ("trip, room, staff", "--label_column", "classes")),
+    "a list among classes": ("train.csv", csv(["a", "b", "a", "b", ["a", "b"]]), {}, ("line 6", "--label_kind"))}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_labels_is_refused_by_name(name, tmp_path):
+    file, text, options, parts = REFUSED[name]
+    with pytest.raises(UserError) as error:
+        make_task(tmp_path, {file: text}, **options)
+    for part in (file, *parts):
+        assert part in str(error.value)
+
+
+def test_columns_of_labels_are_found_by_name_in_the_other_files(tmp_path):
+    train, options = rows(COLUMNS, start=CSV), {"label_column": "trip,room,staff"}
+    dev = "room,trip,staff,comment_text\n1,0,0,the text 7\n"
+    task = make_task(tmp_path, {"train.csv": train, "dev.csv": dev}, **options)
+    assert rows_of(task, "dev") == [("the text 7", None, "room")]
+    with pytest.raises(UserError, match="dev.csv has no column 'staff' for --label_column"):
+        make_task(tmp_path, {"train.csv": train, "dev.csv": "room,trip,comment_text\n1,0,a b\n"}, **options)
+    (tmp_path / "dev.csv").unlink()
+    task = make_task(tmp_path, {"train.csv": train, "test.csv": "id,comment_text\n7,the text 7\n"})
+    assert rows_of(task, "test") == [("the text 7", None, None)]
+    single = columns.Trained("2", None, "1,3", None, 4)
+    table = columns.Table("x", "tsv", (), 2, [["the text", "more"]])
+    assert single.roles_in(table) == ("1", None, "1,2")
+
+
+@pytest.mark.parametrize("header, form, labels", [
+    ("text,label,length\n", "the text {i},{0},7", ("0", "1")),
+    ("id,text,label\n", "{1},the text {i},{0}", ("0", "1")),
+    ("text,label,odd\n", "the text {i},{0},{1}", ("0", "1")),
+    ("text,is_good,fold\n", "the text {i},{0},0", None)])
+def test_one_column_of_0_and_1_stays_classes(header, form, labels, tmp_path, capsys):
+    text = rows(form, FLAGS * 2, header)
+    options = {} if labels else {"label_column": "is_good"}
+    assert make_task(tmp_path, {"train.csv": text}, **options).kind.labels == ("0", "1")
+    assert ("--label_column=label,odd" in capsys.readouterr().err) == ("odd" in header)
+
+
+@pytest.mark.parametrize("separator", [",", "|", " "])
+def test_a_label_that_joins_others_is_told(separator, tmp_path, capsys):
+    labels = ["room", "staff", separator.join(["room", "staff"])] * 2
+    task = make_task(tmp_path, {"train.tsv": "text\tlabel\n" + "".join(
+        f"the text {i}\t{label}\n" for i, label in enumerate(labels))})
+    assert task.kind.name == "classes"
+    assert f"--label_kind=multi_label --label_separator={separator!r}" in capsys.readouterr().err
+
+
+# --- The first row, and second texts -------------------------------------------------------
+
+TEXTS = sentences(24, 3)
+
+
+def test_the_keys_are_those_of_all_first_rows(tmp_path, capsys):
+    objects = [dict(sentence1=text, label=i % 2, **({"sentence2": text} if i else {}))
+               for i, text in enumerate(TEXTS)]
+    with pytest.raises(UserError, match="line 1: the object has no 'sentence2'; it has 'sentence1'"):
+        rows_of(make_task(tmp_path, {"train.jsonl": "".join(json.dumps(each) + "\n" for each in objects)}),
+                "train")
+    objects = [dict({"note": i % 2} if i else {}, text=text, sort="ab"[i % 2]) for i, text in enumerate(TEXTS)]
+    capsys.readouterr()
+    task = make_task(tmp_path, {"train.jsonl": "".join(json.dumps(each) + "\n" for each in objects)})
+    assert task.kind.labels == ("a", "b") and "only in some objects: note" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("header", [
+    "query1\tquery2", "question1\tquestion2", "text_1\ttext_2", "Sentence A\tSentence B", "texta\ttextb"])
+def test_the_names_of_a_pair_are_known(header, tmp_path, capsys):
+    header = header.replace("Sentence A\tSentence B", "sentence_a\tsentence_b")
+    text = f"{header}\tlabel\n" + "".join(f"{each}\t{each} too\t{i % 2}\n" for i, each in enumerate(TEXTS))
+    assert rows_of(make_task(tmp_path, {"train.tsv": text}), "train")[0] == (TEXTS[0], TEXTS[0] + " too", "0")
+    assert "WARNING" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("header, unread", [
+    ("title\tbody\tlabel\n", "body"), ("", "1"), ("label_text\twhat\tlabel\n", "label_text")])
+def test_a_column_of_texts_that_is_not_read_is_a_warning(header, unread, tmp_path, capsys):
+    text = header + "".join(f"{each}\t{each} and more\t{i % 2}\n" for i, each in enumerate(TEXTS))
+    make_task(tmp_path, {"train.tsv": text})
+    said = capsys.readouterr().err
+    assert "WARNING" in said and f"column {unread} are not read" in said
+    assert f"--text_pair_column={unread}" in said
+    make_task(tmp_path, {"train.tsv": text}, text_column="1")
+    assert "not read" not in capsys.readouterr().err
+
+
+def test_empty_second_texts_are_counted(tmp_path, capsys):
+    text = "sentence1\tsentence2\tlabel\n" + "".join(
+        f"{each}\t{'' if i % 4 else each}\t{i % 2}\n" for i, each in enumerate(TEXTS))
+    assert len(rows_of(make_task(tmp_path, {"train.tsv": text}), "train")) == 24
+    assert "18 of 24 pairs have an empty second text" in capsys.readouterr().err
+
+
+# --- CSV without a header ------------------------------------------------------------------
+
+LINES = "The quiet sailors wait, near the bridge.\nTwo farmers sleep, beside a horse.\n"
+
+
+def find_in(tmp_path, content, trained=None, **given):
+    (tmp_path / "texts.csv").write_text(content)
+    table = columns.read_head(str(tmp_path / "texts.csv"), None)
+    return columns.find(table, columns.Roles(**given), labelled=False, takes_pairs=False, trained=trained)
+
+
+@pytest.mark.parametrize("trained", [
+    None, columns.Trained("text", None, "label", None, 2), columns.Trained("2", None, "1", None, 2),
+    columns.Trained("2", None, "3", None, 3)])
+def test_csv_that_may_be_texts_with_commas_is_refused_with_the_ways_out(trained, tmp_path):
+    with pytest.raises(UserError, match="texts.csv is CSV without a header.* .txt.* --text_column"):
+        find_in(tmp_path, LINES, trained)
+    assert find_in(tmp_path, LINES, trained, text="2").text == "2"
+    assert find_in(tmp_path, "text,label\n" + LINES, trained).text == "text"
+    assert find_in(tmp_path, '"The quiet sailors wait, near the bridge."\n', trained).text == "1"
+
+
+def test_the_columns_of_the_training_decide_about_csv(tmp_path):
+    trained = columns.Trained("2", None, "1", None, 2)
+    assert find_in(tmp_path, 'good,"the sea, it is calm"\nbad,the rain fell\n', trained).text == "2"
+
+
+@on_tensorflow_2
+def test_a_model_of_columns_predicts_and_refuses_ambiguous_csv(tiny_model, tmp_path, capsys):
+    for name in ("train", "dev"):
+        (tmp_path / f"{name}.csv").write_text(CSV + "".join(
+            '{},"{}",{},{},{}\n'.format(i, text, *FLAGS[i % 4]) for i, text in enumerate(TEXTS)))
+    (tmp_path / "texts.csv").write_text(LINES)
+    run_here(dict(tiny_model._asdict(), task_name="file", data_dir=tmp_path, max_seq_length=16,
+                  output_dir=tmp_path / "out", train_batch_size=8, num_cpu_replicas=1, num_train_epochs=1,
+                  do_train=True, do_eval=True))
+    flags = dict(output_dir=tmp_path / "out", num_cpu_replicas=1, output_file=tmp_path / "scores.tsv")
+    with ends_with_error(capsys, "CSV without a header", ".txt", "--text_column"):
+        run_here(dict(flags, input_file=tmp_path / "texts.csv"), predict)
+    run_here(dict(flags, input_file=tmp_path / "dev.csv"), predict)
+    lines = (tmp_path / "scores.tsv").read_text().splitlines()
+    assert lines[0] == "label\ttrip\troom\tstaff" and len(lines) == 25
+    description = json.loads((tmp_path / "out" / "task.json").read_text())
+    assert description["columns"]["label"] == "trip,room,staff"
+    assert label_types.of_description(description, "out").labels == NAMES
