@@ -8,6 +8,8 @@ gradient, or only its own inputs, to recompute the rest. Knows no BERT.
 """
 
 import functools
+import itertools
+import operator
 import threading
 from typing import Any, Callable, Container, Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
@@ -239,21 +241,24 @@ def cast_together(tensors: Sequence[tf.Tensor], dtype: tf.DType) -> List[tf.Tens
     return [x if x.dtype == dtype else next(values) for x in tensors]
 
 
-def add_together(totals: Sequence[tf.Tensor], more: Sequence[tf.Tensor]) -> List[tf.Tensor]:
-    """Adds to each total, in float32, a tensor of 16 or 32 bits, all in one program.
+def add_together(sums: Sequence[Sequence[tf.Tensor]]) -> List[tf.Tensor]:
+    """The sums of tensors of 16 or 32 bits, in float32, all in one program.
 
-    It moves 10 bytes for each value of 16 bits. TensorFlow's own kernels, a cast and a sum, move 18.
+    A first tensor is added to the sum of the others. To add 16 bits to a total it moves 10 bytes for
+    each value. TensorFlow's own kernels, a cast and a sum, move 18.
     """
-    return _program(_add, "add", tf.float32, *map(_spec, totals), *map(_spec, more))(*totals, *more)
+    return _program(_add, "add", tuple(map(len, sums)), *(_spec(x) for parts in sums for x in parts))(
+        *(x for parts in sums for x in parts))
 
 
 def _cast(dtype: tf.DType, *tensors: tf.Tensor) -> List[tf.Tensor]:
     return [tf.cast(x, dtype) for x in tensors]
 
 
-def _add(dtype: tf.DType, *tensors: tf.Tensor) -> List[tf.Tensor]:
-    count = len(tensors) // 2
-    return [total + tf.cast(x, dtype) for total, x in zip(tensors[:count], tensors[count:])]
+def _add(counts: Sequence[int], *tensors: tf.Tensor) -> List[tf.Tensor]:
+    wide = iter([tf.cast(x, tf.float32) for x in tensors])
+    return [next(wide) + functools.reduce(operator.add, itertools.islice(wide, count - 1))
+            for count in counts]
 
 
 def _spec(x: tf.Tensor) -> Tuple[Tuple[int, ...], tf.DType]:
@@ -261,10 +266,10 @@ def _spec(x: tf.Tensor) -> Tuple[Tuple[int, ...], tf.DType]:
 
 
 @functools.lru_cache(maxsize=None)
-def _program(function: Callable[..., List[tf.Tensor]], name: str, dtype: tf.DType,
+def _program(function: Callable[..., List[tf.Tensor]], name: str, setting: Any,
              *specs: Tuple[Tuple[int, ...], tf.DType]) -> Callable[..., List[tf.Tensor]]:
     """A program for tensors of these shapes and types, which all layers and replicas share."""
-    return compiled(functools.partial(function, dtype), name,
+    return compiled(functools.partial(function, setting), name,
                     [tf.TensorSpec(shape, own_dtype) for shape, own_dtype in specs])
 
 

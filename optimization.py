@@ -211,8 +211,8 @@ def mean_gradients(loss_of: Callable[[Union[int, tf.Tensor]], tf.Tensor], num_mi
             in a variable scope that reuses the variables.
         loss_scale: if given, gradients are those of the loss times its value. The returned
             loss is not multiplied.
-        compiled: let XLA add a layer's dense gradients in one program, which also widens those of
-            16 bits.
+        compiled: let XLA add a layer's dense gradients, of micro-batches and of several passes over
+            the layer, in one program, which also widens those of 16 bits.
     """
     scale = None if loss_scale is None else tf.convert_to_tensor(loss_scale.value)
     if num_micro_batches > 1:  # scaled losses instead of a pass over all gradients at the end
@@ -220,6 +220,8 @@ def mean_gradients(loss_of: Callable[[Union[int, tf.Tensor]], tf.Tensor], num_mi
     loss = loss_of(0)
     variables = tf.trainable_variables()
     gradients = tf.gradients(loss, variables, scale)
+    if compiled:
+        gradients = _with_passes_added(list(zip(gradients, variables)))
     if num_micro_batches == 1:
         return loss, list(zip(gradients, variables))
     pairs = [(gradient, variable) for gradient, variable in zip(gradients, variables)
@@ -259,11 +261,31 @@ class _Rows(NamedTuple):
 _Sum = Union[tf.Tensor, _Rows]
 
 
+def _of_passes(gradient: tf.Tensor) -> List[tf.Tensor]:
+    """What a model's passes over several texts add to a gradient, each before its cast to float32."""
+    source = gradient_exchange.before_widening(gradient)
+    parts = source.op.inputs if source.op.type == "AddN" else [source]
+    return [gradient_exchange.before_widening(part) for part in parts]
+
+
+def _with_passes_added(pairs: Sequence[GradientAndVariable]
+                       ) -> List[Optional[multigpu_optimizer.Gradient]]:
+    """The gradients; XLA adds what several passes add to those of a layer."""
+    gradients = [gradient for gradient, _ in pairs]
+    for group in _dense_of_layers(pairs):
+        passes = {number: _of_passes(gradients[number]) for number in group}
+        sums = {number: parts for number, parts in passes.items() if len(parts) > 1}
+        if len(sums) > 1:
+            for number, total in zip(sums, graph_functions.add_together(list(sums.values()))):
+                gradients[number] = total
+    return gradients
+
+
 def _dense_of_layers(pairs: Sequence[GradientAndVariable]) -> List[List[int]]:
     """The numbers of the dense gradients, in a list for each layer and one for the rest."""
     layers: Dict[Optional[int], List[int]] = {}
     for number, (gradient, variable) in enumerate(pairs):
-        if not isinstance(gradient, tf.IndexedSlices):
+        if isinstance(gradient, tf.Tensor):
             layers.setdefault(_layer_of(variable.op.name), []).append(number)
     return list(layers.values())
 
@@ -290,8 +312,7 @@ def _added(sums: Sequence[_Sum], gradients: Sequence[multigpu_optimizer.Gradient
     added = {}
     for group in groups:
         added.update(zip(group, graph_functions.add_together(
-            [sums[number] for number in group],
-            [gradient_exchange.before_widening(gradients[number]) for number in group])))
+            [[sums[number], *_of_passes(gradients[number])] for number in group])))
     for number, (total, gradient) in enumerate(zip(sums, gradients)):
         if isinstance(total, _Rows):
             added[number] = _with_rows(total, gradient, index)

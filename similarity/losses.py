@@ -52,9 +52,7 @@ def ranking(vectors: tf.Tensor, keys: tf.Tensor, temperature: float,
 
 def _equal(keys: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
     """Which of the keys [n, 2] and [m, 2] are equal, [n, m]."""
-    first, second = (tf.equal(keys[:, half, tf.newaxis], others[tf.newaxis, :, half])
-                     for half in (0, 1))
-    return first & second
+    return tf.reduce_all(tf.equal(tf.expand_dims(keys, 1), others), axis=-1)
 
 
 def score(vectors: tf.Tensor, scores: tf.Tensor, temperature: float) -> tf.Tensor:
