@@ -218,13 +218,17 @@ def _buckets(pairs: Sequence[Tuple[tf.Tensor, tf.Variable]],
     """Dense gradients, cast, with their variables in buckets, those of the last variables first.
 
     A model makes its variables from input to output; the backward pass runs in the opposite order.
-    Gradients of one operation, such as those of a layer, come together and share a bucket.
+    Gradients of one operation, such as those of a layer, come together and share a bucket. After a loop
+    over micro-batches all come together: then there are two, one to pack while the other crosses.
     """
-    buckets, num_bytes, operation = [], BUCKET_BYTES, None
+    least = BUCKET_BYTES
+    if any(before_widening(gradient).op.type == "Exit" for gradient, _ in pairs):
+        least = max(least, sum(variable.shape.num_elements() for _, variable in pairs) * dtype.size // 2)
+    buckets, num_bytes, operation = [], least, None
     for gradient, variable in reversed(pairs):
         source, earlier = before_widening(gradient), operation
         operation = _origin(source)
-        if num_bytes >= BUCKET_BYTES and operation is not earlier:
+        if num_bytes >= least and operation is not earlier:
             buckets.append([])
             num_bytes = 0
         buckets[-1].append((source if source.dtype == dtype else tf.cast(gradient, dtype),
