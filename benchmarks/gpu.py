@@ -79,6 +79,9 @@ def _in_order(machine: Machine) -> Iterator[Tuple[Callable[[Cell, Machine], Dict
     yield speed.training, mini
     yield from each(correctness.right, mini, (FLOAT32, *NARROW))
     yield from each(speed.training, base, (*NARROW, TF32))
+    # One of each early: the first twelve stages may take all the time that there is.
+    yield speed.peer, base
+    yield speed.trace, base
     yield from each(correctness.right, mini._replace(xla=True))
     yield from each(speed.training, base._replace(xla=True), (*NARROW, TF32))
     if machine.num_cards > 1:
@@ -237,7 +240,7 @@ def main() -> None:
                         "regular expression")
     parser.add_argument("--huggingface_python", default=sys.executable,
                         help="an interpreter that has torch and transformers; starts without "
-                        f"{', '.join(speed.OURS)}")
+                        f"{', '.join(speed.OURS)} and our folders in LD_LIBRARY_PATH")
     parser.add_argument("--stage", help=argparse.SUPPRESS)  # a process of `run_process`
     args = parser.parse_args()
     if re.search(r"-xla\b", args.stage or ""):

@@ -64,11 +64,18 @@ def versions_of(python: Optional[str], *packages: str) -> Dict[str, str]:
 
 
 def commit() -> str:
-    """The checked-out commit; "-dirty" where more than the results has been changed since."""
+    """The checked-out commit; "-dirty" where more than the results has been changed since.
+
+    Where the tree came without its repository, what its file COMMIT says.
+    """
     def git(*arguments: str) -> str:
         return subprocess.run(["git", *arguments], cwd=ROOT, stdout=subprocess.PIPE,
                               stderr=subprocess.DEVNULL, universal_newlines=True).stdout.strip()
 
+    path = os.path.join(ROOT, "COMMIT")
+    if not os.path.exists(os.path.join(ROOT, ".git")) and os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            return file.read().strip()
     if not shutil.which("git"):
         return "unknown"
     changed = git("status", "--porcelain", "--untracked-files=no", "--", ".",

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import time
 from typing import Any, Dict, List, Tuple
@@ -30,7 +31,7 @@ WARM_UP_STEPS, TIMED_STEPS = 5, 20
 FINE_TUNING, PRETRAINING = "fine-tuning", "pretraining"
 TOKENS_PER_STEP = {FINE_TUNING: 4096, PRETRAINING: 8192}  # of a card; as in docs/results.md
 # Belongs to the bundle or environment of our Python: another one may not even start with it.
-OURS = ("PYTHONHOME", "PYTHONPATH", "LD_LIBRARY_PATH")
+OURS = ("PYTHONHOME", "PYTHONPATH", "PYTHONNOUSERSITE")
 
 
 class Clock(tf.train.SessionRunHook):
@@ -103,7 +104,7 @@ def _flops(config: modeling.BertConfig, length: int, outputs: int = 1) -> float:
 
 def peer(cell: Cell, machine: Machine) -> Dict[str, Any]:
     """The same fine-tuning by Hugging Face's model on PyTorch."""
-    environment = {name: value for name, value in os.environ.items() if name not in OURS}
+    environment = _environment_of_others()
     check = [machine.huggingface_python, "-c", "import torch, transformers"]
     if subprocess.run(check, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                       env=environment).returncode:
@@ -115,6 +116,16 @@ def peer(cell: Cell, machine: Machine) -> Dict[str, Any]:
         f"--length={machine.length(cell.length)}", f"--batch_size={_batch(cell, machine)}",
         f"--precision={cell.precision}", f"--device={'cpu' if machine.toy else 'cuda'}",
         f"--num_steps={TIMED_STEPS}", env=environment)
+
+
+def _environment_of_others() -> Dict[str, str]:
+    """The environment without what belongs to our Python: of LD_LIBRARY_PATH, folders beside it."""
+    home = os.environ.get("PYTHONHOME")  # a folder of the bundle
+    own = os.path.join(os.path.dirname(home) if home else sys.prefix, "")
+    libraries = [path for path in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+                 if path and not os.path.join(path, "").startswith(own)]
+    kept = {name: value for name, value in os.environ.items() if name not in OURS}
+    return {**kept, "LD_LIBRARY_PATH": os.pathsep.join(libraries)}
 
 
 def trace(cell: Cell, machine: Machine) -> Dict[str, Any]:

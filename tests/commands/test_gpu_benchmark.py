@@ -7,7 +7,7 @@ import signal
 import subprocess
 
 import processes
-from benchmarks import gpu
+from benchmarks import gpu, report
 from benchmarks.gpu_stages import tables, tracing
 from benchmarks.gpu_stages.common import Machine
 from benchmarks.gpu_stages.tracing import Kernel
@@ -77,15 +77,33 @@ def test_without_ptxas_one_line_says_so_and_the_stages_with_xla_are_left_out(
     assert ran and not [stage.name for stage in ran if "xla" in stage.name]
 
 
-def test_a_peer_s_python_starts_without_what_ours_needs(monkeypatch, tmp_path):
-    python = tmp_path / "python"
-    python.write_text("#!/bin/sh\n"
-                      'echo "{\\"seen\\": \\"$PYTHONHOME$PYTHONPATH$LD_LIBRARY_PATH\\"}"\n')
+def test_a_peer_s_python_starts_without_what_ours_needs_and_with_the_machine_s_libraries(
+        monkeypatch, tmp_path):
+    python, bundle = tmp_path / "python3", tmp_path / "bundle"
+    python.write_text("#!/bin/sh\necho \"{\\\"seen\\\": \\\""
+                      "$PYTHONHOME$PYTHONPATH$PYTHONNOUSERSITE$LD_LIBRARY_PATH\\\"}\"\n")
     python.chmod(0o755)
-    for name in ("PYTHONHOME", "PYTHONPATH", "LD_LIBRARY_PATH"):
-        monkeypatch.setenv(name, str(tmp_path))
+    for name, value in dict(
+            PYTHONHOME=bundle / "python", PYTHONPATH=bundle / "site", PYTHONNOUSERSITE=1,
+            LD_LIBRARY_PATH=f"{bundle}/cuda:{bundle}/python/lib:/usr/local/nvidia/lib:").items():
+        monkeypatch.setenv(name, str(value))
     stage = next(stage for stage in gpu.stages(ONE_CARD) if stage.name.startswith("peer"))
-    assert stage.run(stage.cell, ONE_CARD._replace(huggingface_python=str(python))) == {"seen": ""}
+    assert stage.run(stage.cell, ONE_CARD._replace(huggingface_python=str(python))) == {
+        "seen": "/usr/local/nvidia/lib"}
+
+
+def test_a_peer_and_a_trace_come_before_the_twelfth_stage():
+    for machine in (ONE_CARD, ONE_CARD._replace(num_cards=8)):
+        early = [stage.run.__name__ for stage in gpu.stages(machine)[:11]]
+        assert early.count("peer") == early.count("trace") == 1
+        assert len(gpu.stages(machine)) == len({stage.name for stage in gpu.stages(machine)})
+
+
+def test_a_tree_without_its_repository_knows_its_commit(monkeypatch, tmp_path):
+    monkeypatch.setattr(report, "ROOT", str(tmp_path))
+    assert report.commit() == "unknown"
+    (tmp_path / "COMMIT").write_text("876e935-dirty\n")
+    assert report.commit() == "876e935-dirty"
 
 
 # --- A traced step -------------------------------------------------------------------------
