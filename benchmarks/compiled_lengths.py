@@ -52,7 +52,7 @@ def former(max_length: int) -> np.ndarray:
     return np.unique(np.minimum(np.ceil(lengths / 8).astype(np.int64) * 8, max_length))
 
 
-def row(name: str, source: Source, epochs: int) -> Dict[str, str]:
+def row(name: str, source: Source, epochs: int, store: str) -> Dict[str, str]:
     """Computed tokens for each real one, and the chosen lengths."""
     steps = len(source.lengths) * epochs // BATCH_SIZE
     plan = TrainingPlan(source.lengths, BATCH_SIZE, 42)
@@ -64,7 +64,7 @@ def row(name: str, source: Source, epochs: int) -> Dict[str, str]:
         return f"{sum(padded.padded_length(batch) * len(batch) for batch in of_batches) / real:.2f}"
 
     def chosen() -> Source:
-        return xla.bucketed(source, plan, settings, CARD, BertConfig(vocab_size=1), steps)
+        return xla.bucketed(source, plan, settings, CARD, BertConfig(vocab_size=1), steps, store)
 
     padded, seconds = chosen(), xla.COMPILE_SECONDS["GPU"]
     xla.COMPILE_SECONDS["GPU"] = 0.0
@@ -79,7 +79,7 @@ def row(name: str, source: Source, epochs: int) -> Dict[str, str]:
 def main() -> None:
     args = report.parser_of(__doc__, "model", "data").parse_args()
     with tempfile.TemporaryDirectory() as store:
-        rows = [row(*each) for each in sources(args.model, args.data, store)]
+        rows = [row(*each, store) for each in sources(args.model, args.data, store)]
     report.append("Tokens computed for each real one, with XLA", rows)
 
 

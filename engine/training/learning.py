@@ -63,12 +63,12 @@ class LearningCheck:
                        f"{step.number - self._span + 1:,} to {step.number:,} is "
                        f"{losses.mean():.4g}, and {self._baseline.description} has "
                        f"{bounds.mean():.4g} there; {self._remedies(step.number, losses)}")
-            run_record.write_warning(self._output_dir, warning)
+            run_record.update(self._output_dir, warning=warning)
             if not self._warned:
                 log.warn(warning)
             self._warned = True
         elif excess.mean() < -_CLEARLY * excess.std() / math.sqrt(len(excess)):
-            run_record.write_warning(self._output_dir, None)
+            run_record.update(self._output_dir, warning=None)
 
     def _was_above(self, step: int) -> bool:
         """Whether the loss was not below the baseline's at the previous check."""

@@ -83,7 +83,8 @@ def _train(run: Run) -> None:
     run.save_description()
     resumed = checkpoints.latest(output_dir) and run_record.load(output_dir)
     record = record._replace(warning=resumed and resumed.warning or None,
-                             batches=run.batches if run.course.is_changed else None)
+                             batches=run.batches if run.course.is_changed else None,
+                             compiled_lengths=resumed.compiled_lengths if resumed else None)
     with run_record.recording(output_dir, record, peers.is_chief), _completed(run, record):
         loop.train(run, evaluations)
 

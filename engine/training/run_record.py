@@ -38,6 +38,8 @@ class Record(NamedTuple):
     warning: Optional[str] = None  # set if the training does not learn
     # The first step and the size of each global batch, if it has changed; the last is that of the settings.
     batches: Optional[Sequence[Tuple[int, int]]] = None
+    # The lengths of batches for which XLA compiles, none where it is off; None: not decided.
+    compiled_lengths: Optional[List[int]] = None
 
 
 def load(output_dir: str) -> Optional[Record]:
@@ -49,7 +51,8 @@ def load(output_dir: str) -> Optional[Record]:
     return Record(record["facts"], {WINDOW_BATCHES: plan.WINDOW_BATCHES,  # as in version 1.0
                                     **recorded(run_settings.TrainingSettings()),
                                     **recorded(run_settings.EvaluationSettings()),
-                                    **record["settings"]}, record.get("warning"), record.get("batches"))
+                                    **record["settings"]}, record.get("warning"),
+                  record.get("batches"), record.get("compiled_lengths"))
 
 
 def keep_settings(values: flags.FlagValues, peers: Peers) -> None:
@@ -206,11 +209,21 @@ def recording(output_dir: str, record: Record, is_chief: bool) -> Iterator[None]
             os.remove(path)
 
 
-def write_warning(output_dir: str, warning: Optional[str]) -> None:
-    """Adds a warning to the record of a training, or removes it (None)."""
+def update(output_dir: str, **changes: Any) -> None:
+    """Changes entries of the record of a training, or removes them (None)."""
     record = load(output_dir)
-    if record and record.warning != warning:
-        write(output_dir, record._replace(warning=warning))
+    if record and record._replace(**changes) != record:
+        write(output_dir, record._replace(**changes))
+
+
+def compiled_lengths(output_dir: str) -> Optional[List[int]]:
+    """What XLA compiles in the training that this directory has begun; None: that is not decided."""
+    lengths = (load(output_dir) or Record({}, {})).compiled_lengths
+    if lengths is None or isinstance(lengths, list) and all(
+            type(length) is int and length > 0 for length in lengths):
+        return lengths
+    raise UserError(f"{os.path.join(output_dir, FILE)} is damaged: its compiled_lengths are "
+                    f"{log.brief(repr(lengths))}")
 
 
 def write(output_dir: str, record: Record) -> None:

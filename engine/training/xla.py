@@ -1,9 +1,9 @@
 """Whether XLA compiles the layers of a training, and for which lengths of batches.
 
-A program is for one length, takes time to compile, and saves most launches of a layer. So batches are
-padded to the lengths for which compiling and computing take the least time, and --xla=auto compiles if
-that is less than without XLA. The rates are estimates for an A100 and for two CPU cores: no card has
-confirmed them.
+A program is for one length, takes time to compile, and saves most launches of a layer and most of the
+bytes that it moves. So batches are padded to the lengths for which compiling and computing take the least
+time, and --xla=auto compiles if that is less than without XLA. No card has confirmed the estimates. What is
+decided stands in run.json, and a resumed run keeps it.
 
 The programs are compiled before the first step. Otherwise XLA would compile for each length when that
 first comes, one program after the other.
@@ -23,20 +23,46 @@ from engine import log
 from engine.data.batches import Features, Source
 from engine.data.plan import TrainingPlan
 from engine.devices import runtime, xla_tools
-from engine.devices.devices import Devices
+from engine.devices.devices import BFLOAT16, FLOAT16, Devices, dtype_of
 from engine.errors import UserError
 from engine.progress import counted
 from engine.settings import AUTO
+from engine.training import run_record, throughput
 from engine.training.settings import TrainingSettings
 from engine.training.throughput import flops_of_training
-from modeling import BertConfig
+from modeling import BertConfig, BertModel, Computation
 
-# For each length, whose programs all layers share; the host of a card compiles several at a time.
+# The lengths are chosen as for one A100 or two CPU cores, so that the same command has the same ones, and
+# dropout masks, everywhere: seconds to compile for a length, whose programs all layers share (the host of a
+# card compiles several at a time), and FLOP/s.
 COMPILE_SECONDS = {"GPU": 3.0, "CPU": 10.0}
-UPDATE_SECONDS = 10.0  # compiling the update
-LAUNCH_SECONDS = 1e-3  # a compiled layer saves 190 launches of 5 µs in a micro-batch
 FLOPS_PER_SECOND = {"GPU": 1e14, "CPU": 1e11}
+# --xla=auto measures what a layer takes to compile, if that can matter: a length takes as long, since several
+# are compiled at a time, and the update as long as three.
+LEAST_COMPILE_SECONDS = 1.0
+UPDATE_LENGTHS = 3
 MAX_LENGTHS = 8
+
+
+class _Asked(NamedTuple):
+    """What a step of BERT-base asks of a card; counted by `benchmarks.step_cost` (TensorFlow 2.15.1)."""
+    launches: int  # of a layer, forward and backward
+    values: float  # bytes of a layer for each token and hidden unit, products left out
+    scores: float  # for each token, attention head and token that it attends to
+    weights: float  # for each weight of a layer and micro-batch
+    update_launches: int
+    update: float  # bytes for each parameter
+
+
+# By whether XLA compiles, and whether products are in 16 bits. With XLA a layer launches its 28 products,
+# and a kernel between two of them.
+_ASKED = {(False, False): _Asked(127, 818, 170, 0, 515, 48), (False, True): _Asked(134, 556, 90, 12, 731, 48),
+          (True, False): _Asked(56, 144, 16, 12, 59, 36), (True, True): _Asked(56, 92, 8, 12, 72, 34)}
+FORWARD_SHARE = 0.5  # of a layer's launches and bytes; recomputation repeats them
+# A step takes as long as the slower of the host, which launches, and the card, at these shares of its peaks
+# (docs/results.md says where they come from; `throughput` has the peaks).
+LAUNCH_SECONDS = 5e-6
+MEMORY_SHARE, PRODUCT_SHARE = 0.9, 0.7
 
 _MAX_STEPS = 1000  # the first steps of the plan, whose batches stand for all
 _MIN_LAYERS = 6  # with fewer, two layers at all lengths could take more memory than a step
@@ -44,40 +70,106 @@ _REPLICAS = "replicas_to_compile"  # the graph collection of `note`
 
 
 def bucketed(source: Source, plan: TrainingPlan, settings: TrainingSettings, devices: Devices,
-             config: BertConfig, num_steps: int) -> Source:
+             config: BertConfig, num_steps: int, output_dir: str) -> Source:
     """The source in batches of the lengths that XLA compiles; unchanged if XLA is off.
 
-    Logs which, and why; but not that XLA is off on a CPU, where it is by default.
+    Logs which, and why; but not that XLA is off on a CPU, where it is by default. The chief decides, and
+    records it.
 
     Args:
         config: the encoder's.
-        num_steps: those of the whole training, so that a resumed one has the same lengths.
+        num_steps: those of the whole training.
+        output_dir: of the training, whose record a resumed one keeps to.
     """
-    kind = devices.kind
-    if settings.xla is False or settings.xla == AUTO and kind == "CPU":
+    if settings.xla is False or settings.xla == AUTO and devices.kind == "CPU":
         return source
-    lengths, counts = _lengths_of(source, plan, num_steps)
-    seconds = settings.examples_per_replica * flops_of_training(
-        config, lengths, settings.freeze_layers) / FLOPS_PER_SECOND[kind]
-    total, chosen = choose(lengths.tolist(), seconds.tolist(), counts.tolist(), COMPILE_SECONDS[kind])
-    why = "--xla"
-    if settings.xla == AUTO:
-        compiling = UPDATE_SECONDS + len(chosen) * COMPILE_SECONDS[kind]
-        layers = num_steps * settings.gradient_accumulation_steps * config.num_hidden_layers
-        computing = total + UPDATE_SECONDS - compiling
-        saved = layers * LAUNCH_SECONDS + float((seconds * counts).sum()) - computing
-        why = (f"compiling for {counted(len(chosen), 'lengths')} of batches takes an estimated "
-               f"{compiling:.0f} s, and saves {max(saved, 0):.0f} s in {counted(num_steps, 'steps')}")
-        missing = _missing(devices)
-        if missing or saved <= compiling:
-            log.info(f"XLA: off ({missing or why})")
-            return source
+    missing = _missing(devices) if settings.xla == AUTO else ""
+
+    def decide() -> Tuple[List[int], str]:
+        longest, kept = int(source.padded_lengths().max()), run_record.compiled_lengths(output_dir)
+        if missing:
+            return [], missing
+        if kept and kept[-1] == longest or kept == [] and settings.xla == AUTO:
+            return kept, "as this run began"
+        lengths, counts = _lengths_of(source, plan, num_steps)
+        chosen = choose(lengths.tolist(), (settings.examples_per_replica * flops_of_training(
+            config, lengths, settings.freeze_layers) / FLOPS_PER_SECOND[devices.kind]).tolist(),
+                        counts.tolist(), COMPILE_SECONDS[devices.kind])[1]
+        if settings.xla == AUTO:
+            return _estimated(lengths, counts, np.array(chosen), settings, devices, config, num_steps)
+        return list(chosen), "--xla"
+
+    chosen, why = devices.peers.from_chief("what XLA compiles", decide)
+    if devices.peers.is_chief and not missing:
+        run_record.update(output_dir, compiled_lengths=list(chosen))
+    if not chosen:
+        log.info(f"XLA: off ({why})")
+        return source
     log.info(
         f"XLA: on ({why}); it compiles the layers once for each length of batches, "
         f"{'before the first step' if runtime.SHARES_PROGRAMS else 'when it first comes'}, of "
         f"{', '.join(map(str, chosen))} tokens"
         + (", and the update once" if compiles_update(devices) else ""))
     return source._replace(buckets=np.array(chosen))
+
+
+def _estimated(lengths: np.ndarray, counts: np.ndarray, chosen: np.ndarray, settings: TrainingSettings,
+               devices: Devices, config: BertConfig, num_steps: int) -> Tuple[List[int], str]:
+    """The chosen lengths, or none if compiling for them saves less time than it takes; and why."""
+    def seconds(lengths: np.ndarray, compiled: bool) -> float:
+        micro_batch, update = seconds_of(lengths, settings, config, rates, compiled)
+        return float((micro_batch * counts).sum()) * settings.gradient_accumulation_steps \
+            + num_steps * update
+
+    rates = throughput.rates(devices, settings.precision)
+    saved = seconds(lengths, False) - seconds(chosen[np.searchsorted(chosen, lengths)], True)
+    one = LEAST_COMPILE_SECONDS
+    if saved > one * (len(chosen) + UPDATE_LENGTHS):
+        one = max(one, seconds_to_compile(devices.names[0], devices.session_config, settings, config,
+                                          int(chosen[-1])))
+    compiling = one * (len(chosen) + UPDATE_LENGTHS)
+    card = devices.cards_in_use[0].name if devices.cards_in_use else "an unknown card"
+    return chosen.tolist() if saved > compiling else [], (
+        f"compiling for {counted(len(chosen), 'lengths')} of batches takes an estimated "
+        f"{compiling:.0f} s, and saves {max(saved, 0):.0f} s in {counted(num_steps, 'steps')} on {card}")
+
+
+def seconds_of(lengths: np.ndarray, settings: TrainingSettings, config: BertConfig,
+               rates: Tuple[float, float], compiled: bool) -> Tuple[np.ndarray, float]:
+    """The time of a replica's micro-batch of each length, and of an update, without what XLA leaves alone.
+
+    Args:
+        rates: FLOP/s and bytes/s of a card.
+    """
+    asked = _ASKED[compiled, settings.precision in (FLOAT16, BFLOAT16)]
+    layers, hidden = config.num_hidden_layers, config.hidden_size
+    repeated = FORWARD_SHARE * settings.recompute_layers  # of each layer
+    passes = layers * (1 + repeated) - settings.freeze_layers * (1 - FORWARD_SHARE)
+    tokens, weights = settings.train_batch_size * lengths, 4 * hidden**2 + 2 * hidden * config.intermediate_size
+    moved = passes * (tokens * (hidden * asked.values + config.num_attention_heads * lengths * asked.scores)
+                      + weights * asked.weights)
+    flops = (1 + settings.recompute_layers / 3) * settings.train_batch_size * flops_of_training(
+        config, lengths, settings.freeze_layers)
+    card = flops / (PRODUCT_SHARE * rates[0]) + moved / (MEMORY_SHARE * rates[1])
+    parameters = (layers - settings.freeze_layers) * weights + config.vocab_size * hidden
+    return np.maximum(passes * asked.launches * LAUNCH_SECONDS, card), max(
+        asked.update_launches * LAUNCH_SECONDS, parameters * asked.update / (MEMORY_SHARE * rates[1]))
+
+
+def seconds_to_compile(device: str, session_config: tf.ConfigProto, settings: TrainingSettings,
+                       config: BertConfig, length: int) -> float:
+    """What XLA takes on this machine to compile both passes of a layer for a length."""
+    layer = BertConfig.from_dict({**config.to_dict(), "num_hidden_layers": 1})
+    with tf.Graph().as_default(), tf.device(device), tf.Session(config=session_config) as session:
+        ids = tf.zeros([settings.train_batch_size, min(length, config.max_position_embeddings)], tf.int32)
+        states = BertModel(layer, True, ids, computation=Computation(
+            dtype=dtype_of(settings.precision), recompute=settings.recompute_layers, compiled=True,
+            on_cards=True)).get_sequence_output()
+        gradients = [x.op for x in tf.gradients(states, tf.trainable_variables()) if x is not None]
+        session.run(tf.global_variables_initializer())
+        start = time.time()
+        session.run(gradients)
+        return time.time() - start
 
 
 def compiles_update(devices: Devices) -> bool:

@@ -3,13 +3,17 @@
 import collections
 import functools
 
+import numpy as np
 import pytest
 
 import graph_functions
+import modeling
 from benchmarks import page_tables, report, step_cost, step_graph
 from benchmarks.step_cost import Cost
 from benchmarks.step_graph import Workload
 from conftest import on_tensorflow_2
+from engine.training import xla
+from engine.training.settings import TrainingSettings
 
 import tensorflow.compat.v1 as tf
 
@@ -87,6 +91,14 @@ def test_cards_exchange_in_the_same_buckets_in_each_precision():
             ] == [3, 3 + 1]  # one for a layer, one for the rest, and one for a step's vectors
 
 
+def test_after_accumulation_cards_exchange_in_two_buckets_which_move_the_same():
+    crossing = [cost.bytes / 2 for cost in costs(2, precision="float16", cards=2, micro_batches=2)
+                if cost.kind == "NcclAllReduce"]
+    single = [cost.bytes / 2 for cost in costs(2, precision="float16", cards=2)
+              if cost.kind == "NcclAllReduce"]
+    assert len(crossing) == 2 and sum(crossing) == sum(single) and min(crossing) > 0.2 * sum(crossing)
+
+
 def test_a_transfer_in_float16_casts_each_gradient_once_on_either_side_and_small_ones_together():
     of = costs(2, precision="float16", cards=2)
     casts = [cost for cost in of if cost.kind == "Cast" and not cost.function]
@@ -102,6 +114,23 @@ def test_with_xla_each_pass_of_a_layer_is_one_program():
     assert len(of) <= 110
     flops, compiled = (sum(cost.flops for cost in each) for each in (plain, of))
     assert compiled == pytest.approx(flops, rel=0.01)
+
+
+def test_the_estimate_that_decides_on_xla_is_that_of_the_counted_step():
+    settings, config = TrainingSettings(precision="float16"), modeling.BertConfig(vocab_size=30522)
+    card = step_cost.CARDS["A100"]
+    for compiled in (False, True):
+        micro_batch, update = xla.seconds_of(np.array([128]), settings, config, (
+            card.flops["float16"], card.memory), compiled)
+        assert micro_batch + update == pytest.approx(card.seconds(costs(
+            precision="float16", **({"xla": True} if compiled else {})), "float16"), rel=0.3)
+
+
+def test_with_xla_one_program_a_layer_adds_what_two_texts_give_its_gradients():
+    of = costs(2, precision="float16", xla=True, task=step_graph.SIMILARITY)
+    programs = collections.Counter(cost.function for cost in of if cost.kind == cost.function)
+    assert programs.pop("add") == 3 and set(programs.values()) == {1, 2, 4}  # of layers, and the rest
+    assert sum(cost.kind == "Cast" for cost in of) < 10 and len(of) + 10 * 7 <= 250  # of 12 layers
 
 
 def test_with_xla_accumulation_moves_10_bytes_for_a_gradient_of_16_bits():

@@ -10,7 +10,9 @@ import pytest
 import gradient_exchange
 import graph_functions
 import modeling
+import optimization
 import processes
+from benchmarks import step_graph
 from bert_reference import assert_close, evaluate, random_features, tiny_config
 from commands import arguments
 from conftest import (
@@ -20,7 +22,9 @@ from engine.data import batches
 from engine.data.plan import TrainingPlan
 from engine.devices import runtime
 from engine.devices.devices import Devices
-from engine.training import xla
+from engine.devices.gpus import Card
+from engine.errors import UserError
+from engine.training import run_record, xla
 from engine.training.settings import TrainingSettings
 
 import tensorflow.compat.v1 as tf
@@ -127,10 +131,34 @@ def test_gradients_of_cast_weights_are_added_to_float32_from_their_16_bits():
     narrow = gradient_exchange.before_widening(gradient)
     with plain_session() as session:
         added, (cast, same) = session.run([
-            graph_functions.add_together([tf.constant(totals)], [narrow])[0], (cast, same)])
+            graph_functions.add_together([[tf.constant(totals), narrow]])[0], (cast, same)])
     np.testing.assert_array_equal(cast, weights.astype(np.float16))
     np.testing.assert_array_equal(same, np.ones(3, np.float16))
     np.testing.assert_array_equal(added, totals + (2 * cast).astype(np.float32))
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_gradients_of_several_passes_are_added_by_one_program_to_the_same_values(micro_batches):
+    random = np.random.RandomState(4)
+    passes = random.randn(2, micro_batches, 4, 5).astype(np.float16)
+
+    def loss_of(index):
+        weights = [tf.get_variable(f"bert/layer_0/{name}", [4, 5], initializer=tf.ones_initializer())
+                   for name in "ab"]
+        return tf.add_n([tf.reduce_sum(tf.cast(tf.cast(weight, tf.float16) * each[index], tf.float32))
+                         for weight in weights for each in map(tf.constant, passes)])
+
+    def gradients(compiled):
+        with tf.Graph().as_default(), plain_session() as session:
+            _, pairs = optimization.mean_gradients(loss_of, micro_batches, compiled=compiled)
+            session.run(tf.global_variables_initializer())
+            calls = [op for op in step_graph.needed([gradient.op for gradient, _ in pairs])
+                     if "PartitionedCall" in op.type]
+            return session.run([gradient for gradient, _ in pairs]), calls
+
+    (plain, _), (compiled, calls) = gradients(False), gradients(True)
+    np.testing.assert_array_equal(compiled, plain)
+    assert len(calls) == micro_batches
 
 
 def source_of(lengths):
@@ -155,14 +183,14 @@ def test_the_chosen_lengths_take_the_least_time_of_all(compile_seconds, num_chos
     assert len(chosen) == num_chosen
 
 
-def test_lengths_hold_every_record_and_are_those_of_the_plan(capsys):
+def test_lengths_hold_every_record_and_are_those_of_the_plan(tmp_path, capsys):
     """Of anchors and candidates, too: see `Source.encoded`."""
     lengths = np.random.RandomState(2).choice([5, 6, 30, 31, 58], 4000, p=[.4, .3, .2, .09, .01])
     for source in (source_of(lengths), source_of(lengths)._replace(
             encoded=np.stack([lengths // 2, lengths], axis=1))):
         plan = TrainingPlan(source.lengths, 8, 1)
         bucketed = xla.bucketed(source, plan, TrainingSettings(xla=True, train_batch_size=8),
-                             cpu_devices(1), BASE, 10**6)
+                             cpu_devices(1), BASE, 10**6, str(tmp_path))
         assert "XLA: on (--xla); it compiles" in capsys.readouterr().err
         assert bucketed.buckets[-1] == 58 and len(bucketed.buckets) <= 8
         for step in range(300):
@@ -178,31 +206,93 @@ def test_lengths_hold_every_record_and_are_those_of_the_plan(capsys):
                 bucketed.lengths_of_batch(plan.global_batch(step))[part] for step in range(300)}
 
 
-CARDS = Devices(("/gpu:0",), "GPU", "one_device", tf.ConfigProto())
+def cards(*names):
+    return Devices(tuple(f"/gpu:{card}" for card in range(len(names))), "GPU", "one_device",
+                   runtime.session_config(), cards_in_use=tuple(map(Card, names)))
 
 
-@pytest.mark.parametrize("devices, steps, micro_batches, parts, said", [
-    (CARDS, 300, 1, True, "XLA: off (compiling for 1 length of batches takes an estimated 13 s, and saves "
-     "4 s in 300 steps)"),
-    (CARDS, 3000, 1, True, "XLA: on (compiling for 1 length of batches takes an estimated 13 s, and saves "
-     "36 s in 3,000 steps); it compiles the layers once for each length of batches, before the first "
-     "step, of 16 tokens, and the update once"),
-    (CARDS, 300, 10, True, "XLA: on ("),
-    (CARDS, 3000, 1, False, "XLA: off (XLA needs CUDA's nvvm/libdevice/libdevice.10.bc and bin/ptxas"),
-    (CARDS._replace(kind="CPU"), 10**6, 1, True, "")])
-def test_by_default_a_training_is_compiled_where_that_saves_time(
-        devices, steps, micro_batches, parts, said, tmp_path, monkeypatch, capsys):
-    for name in ("nvvm/libdevice/libdevice.10.bc", "bin/ptxas") if parts else ():
+A100, H100, T4 = "NVIDIA A100-SXM4-40GB", "NVIDIA H100 80GB HBM3", "Tesla T4"
+CARDS = cards(A100)
+ESTIMATE = "compiling for 1 length of batches takes an estimated {} s, and saves {} s in {} steps on {}"
+
+
+@pytest.fixture
+def decided(tmp_path, monkeypatch, capsys):
+    """What a training decides on a machine with the parts of CUDA whose first program takes some seconds."""
+    for name in ("nvvm/libdevice/libdevice.10.bc", "bin/ptxas"):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_text("")
     monkeypatch.setattr(runtime, "CUDA_FOLDERS", (str(tmp_path),))
     monkeypatch.setenv("PATH", "")
-    source = source_of([16] * 64)
-    bucketed = xla.bucketed(
-        source, TrainingPlan(source.lengths, 8, 1),
-        TrainingSettings(train_batch_size=8, gradient_accumulation_steps=micro_batches), devices, BASE,
-        steps)
-    if runtime.IS_TENSORFLOW_1 and said:
-        said = f"XLA: off (by default on TensorFlow {tf.VERSION})"
-    assert capsys.readouterr().err.startswith(said)
-    assert (bucketed.buckets is None) == ("on" not in said[:8])
+
+    def decide(devices, steps, seconds=3.0, tokens=16, **changes):
+        monkeypatch.setattr(xla, "seconds_to_compile", lambda *arguments: seconds)
+        source = source_of([tokens] * 64)
+        bucketed = xla.bucketed(
+            source, TrainingPlan(source.lengths, 8, 1), TrainingSettings(**{"train_batch_size": 8, **changes}),
+            devices, BASE, steps, str(tmp_path))
+        said = capsys.readouterr().err
+        assert ("XLA: on" in said) == (bucketed.buckets is not None)
+        return said
+    return decide
+
+
+@on_tensorflow_2
+@pytest.mark.parametrize("devices, steps, seconds, changes, said", [
+    (CARDS, 300, 3.0, {}, f"XLA: off ({ESTIMATE.format(4, 2, 300, A100)})"),
+    (CARDS, 3000, 3.0, {}, f"XLA: on ({ESTIMATE.format(12, 15, '3,000', A100)}); it compiles the layers once "
+     "for each length of batches, before the first step, of 16 tokens, and the update once"),
+    (CARDS, 3000, 9.0, {}, f"XLA: off ({ESTIMATE.format(36, 15, '3,000', A100)})"),  # a slow host
+    (CARDS, 300, 3.0, dict(train_batch_size=64, tokens=512), "XLA: on ("),  # bytes
+    (CARDS, 300, 3.0, dict(gradient_accumulation_steps=20), "XLA: on ("),
+    (CARDS._replace(kind="CPU"), 10**6, 3.0, {}, "")])
+def test_by_default_a_training_is_compiled_where_that_saves_time(
+        devices, steps, seconds, changes, said, decided):
+    assert decided(devices, steps, seconds, **changes).startswith(said)
+
+
+def saved(said):
+    return int(re.search(r"saves ([\d,]+) s", said).group(1).replace(",", ""))
+
+
+@on_tensorflow_2
+def test_what_xla_saves_is_bytes_by_the_rates_of_the_card(decided):
+    large = dict(train_batch_size=32, tokens=128)
+    on = {name: saved(decided(cards(name), 10**5, **large)) for name in (T4, A100, H100, "Some card")}
+    # A T4 moves 320 GB/s, an A100 1,555 and an H100 3,350; in float32 a layer moves 3 GB less.
+    assert on[T4] == pytest.approx(on[A100] * 1555 / 320, rel=0.01) and on[A100] > 1.9 * on[H100]
+    assert on["Some card"] == on[A100] and saved(decided(cards(A100, T4), 10**5, **large)) == on[T4]
+    assert on[A100] == pytest.approx(10**5 * 12 * 3.0e9 / (0.9 * 1555e9), rel=0.15)
+    narrow, recomputed = (saved(decided(CARDS, 10**5, **large, **more)) for more in (
+        dict(precision="float16"), dict(recompute_layers=True)))
+    assert narrow < on[A100] and recomputed == pytest.approx(1.5 * on[A100], rel=0.05)
+
+
+@on_tensorflow_2
+def test_a_resumed_training_keeps_what_it_decided(decided, tmp_path):
+    run_record.write(str(tmp_path), run_record.Record({}, {}))
+    assert decided(CARDS, 3000).startswith("XLA: on (compiling")
+    assert run_record.load(str(tmp_path)).compiled_lengths == [16]
+    assert decided(CARDS, 3000, 1000.0).startswith("XLA: on (as this run began)")
+    run_record.update(str(tmp_path), compiled_lengths=[])
+    assert decided(CARDS, 3000).startswith("XLA: off (as this run began)")
+    assert decided(CARDS, 3000, xla=True).startswith("XLA: on (--xla)")
+    run_record.update(str(tmp_path), compiled_lengths=["16"])
+    with pytest.raises(UserError, match="run.json is damaged: its compiled_lengths are"):
+        decided(CARDS, 3000)
+
+
+def test_without_what_xla_needs_it_is_off_and_nothing_is_recorded(decided, tmp_path, monkeypatch):
+    run_record.write(str(tmp_path), run_record.Record({}, {}))
+    monkeypatch.setattr(runtime, "CUDA_FOLDERS", ())
+    assert decided(CARDS, 3000).startswith(
+        f"XLA: off (by default on TensorFlow {tf.VERSION})" if runtime.IS_TENSORFLOW_1 else
+        "XLA: off (XLA needs CUDA's nvvm/libdevice/libdevice.10.bc and bin/ptxas")
+    assert run_record.load(str(tmp_path)).compiled_lengths is None
+
+
+@on_tensorflow_2
+def test_the_first_program_of_a_machine_is_timed():
+    devices = cpu_devices(1)
+    assert 0.01 < xla.seconds_to_compile(
+        devices.names[0], devices.session_config, TrainingSettings(train_batch_size=2), tiny_config(), 8) < 60
