@@ -7,7 +7,8 @@
 A variant is what is compared: the update (Google's, or with Adam's bias correction), another checkout
 (--before), windows of so many batches, or the peer. A set with a variant at a rate is a cell, whose result is
 WORK_DIR/<cell>.json: the same command goes on with the cells that have none, and ends with the table of
-those that have one. A training has failed if its record has the warning that it does not learn.
+those that have one. The set emoji is made from the file that the environment variable EMOJI_JSON names, emoji.json
+of the npm package of that name (16.0.0). A training has failed if its record has the warning that it does not learn.
 """
 
 import argparse
@@ -39,11 +40,13 @@ class Variant(NamedTuple):
     corrected: bool = False  # with Adam's bias correction
     is_before: bool = False  # in the checkout of --before
     window: Optional[int] = None  # in batches; None: by the length of the training
+    fits: bool = True  # the output layer before the training
     peer: Tuple[str, ...] = ()  # flags of the peer, which trains in place of ours
 
 
 VARIANTS = {
     "plain": Variant("Google's update"),
+    "random": Variant("output layer starts at random", fits=False),
     "corrected": Variant("`--adam_bias_correction`", corrected=True),
     "before": Variant("before", is_before=True),
     "before_corrected": Variant("before, `--adam_bias_correction`", corrected=True, is_before=True),
@@ -64,14 +67,14 @@ class DataSet(NamedTuple):
 # --- The sets ----------------------------------------------------------------------------
 
 
-def _part_of_glue(name: str, num_headers: int) -> Callable[[str, str], None]:
+def _part_of_glue(name: str, num_headers: int, dev: str = "dev") -> Callable[[str, str], None]:
     """Writes training examples drawn by chance, and the dev set."""
     def write(data: str, folder: str) -> None:
         with open(f"{data}/glue/{name}/train.tsv", encoding="utf-8", newline="\n") as file:
             lines = file.readlines()
         files.write_text(f"{folder}/train.tsv", "".join(
             lines[:num_headers] + random.Random(0).sample(lines[num_headers:], EXAMPLES)))
-        shutil.copy(f"{data}/glue/{name}/dev.tsv", folder)
+        shutil.copy(f"{data}/glue/{name}/{dev}.tsv", folder)
     return write
 
 
@@ -87,6 +90,33 @@ def _write_questions(data: str, folder: str) -> None:
                      {"version": "1.1", "data": [{"title": "part", "paragraphs": part}]})
 
 
+def _write_labelled(folder: str, rows: List[Tuple[str, str]], num_dev: int) -> None:
+    """Writes texts with their labels, the dev set drawn by chance."""
+    random.Random(0).shuffle(rows)
+    seen = {label for _, label in rows[num_dev:]}
+    for name, part in (("train", rows[num_dev:]), ("dev", [row for row in rows[:num_dev] if row[1] in seen])):
+        files.write_text(f"{folder}/{name}.tsv", "sentence\tlabel\n" + "".join(
+            "\t".join(" ".join(field.split()) for field in row) + "\n" for row in part))
+
+
+def _write_topics(data: str, folder: str) -> None:
+    """Questions of New-Wiki, 30 to 300 about each of 15 articles."""
+    with open(f"{data}/qa_en/newwiki_train.json", encoding="utf-8") as file:
+        articles = json.load(file)["data"]
+    rows: List[Tuple[str, str]] = []
+    for number, article in enumerate(articles[:15]):
+        questions = [asked["question"] for paragraph in article["paragraphs"] for asked in paragraph["qas"]]
+        rows += [(question, article["title"]) for question in questions[:30 + 270 * number // 14]]
+    _write_labelled(folder, rows, len(rows) // 4)
+
+
+def _write_emoji(data: str, folder: str) -> None:
+    """Names of emoji with their subgroups: many classes, from 258 flags to a few of a kind."""
+    with open(os.environ["EMOJI_JSON"], encoding="utf-8") as file:
+        rows = {(each["name"], each["subgroup"]) for each in json.load(file) if "skin tone" not in each["name"]}
+    _write_labelled(folder, sorted(rows), 400)
+
+
 def _classifier(task: str, *more: str) -> Tuple[str, ...]:
     return ("run_classifier.py", f"--task_name={task}", f"--data_dir={FOLDER}", "--train_batch_size=32", *more)
 
@@ -95,11 +125,20 @@ def _tagger(train: str, dev: str) -> Tuple[str, ...]:
     return ("-m", "tagging.run", f"--train_file={train}", f"--dev_file={dev}", "--train_batch_size=16")
 
 
+def _own_file(*more: str) -> Tuple[str, ...]:
+    return ("run_classifier.py", "--task_name=file", f"--data_dir={FOLDER}", "--train_batch_size=16", *more)
+
+
+_CLUENER = "{data}/ner_zh/cluener_"
 _RESUME = "{data}/ner_zh/resume_"
 SETS = {
     "cola": DataSet(_classifier("cola"), "matthews_correlation", 2, _part_of_glue("CoLA", 0)),
     "sst-2": DataSet(_classifier("sst-2"), "eval_accuracy", 1, _part_of_glue("SST-2", 1)),
     "sts-b": DataSet(_classifier("sts-b"), "pearson", 1, _part_of_glue("STS-B", 1)),
+    "mnli": DataSet(_classifier("mnli"), "eval_accuracy", 1, _part_of_glue("MNLI", 1, "dev_matched")),
+    "topics": DataSet(_own_file(), "macro_f1", 2, _write_topics),
+    "emoji": DataSet(_own_file(), "macro_f1", 2, _write_emoji),
+    "cluener": DataSet(_tagger(f"{_CLUENER}train_first5000.json", f"{_CLUENER}dev.json"), "eval_f1", 0.5),
     "resume": DataSet(_tagger(f"{_RESUME}train_first1000.char.bmes", f"{_RESUME}dev.char.bmes"), "eval_f1", 3),
     "new-wiki": DataSet(("run_squad.py", "--train_batch_size=16", "--max_seq_length=192", "--doc_stride=96",
                          "--max_query_length=32", f"--train_file={FOLDER}/train.json",
@@ -151,7 +190,8 @@ runpy.run_module({path.replace(".py", "")!r}, run_name="__main__")""", *command]
              f"--bert_config_file={args.model}/bert_config.json", f"--output_dir={output_dir}",
              f"--seeds={','.join(map(str, args.seeds))}", f"--learning_rates={cell.rate}",
              f"--num_train_epochs={data.epochs}", f"--store_dir={args.work_dir}/store",
-             f"--adam_bias_correction={variant.corrected}"],
+             f"--adam_bias_correction={variant.corrected}",
+             *([] if variant.fits else ["--fit_output_layer=false"])],
             cwd=args.before if variant.is_before else report.ROOT, stdout=log, stderr=log, check=True)
     ended = tries_of(args, cell)
     shutil.rmtree(output_dir)

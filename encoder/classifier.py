@@ -37,6 +37,13 @@ def forward_of(config: modeling.BertConfig, num_outputs: int, *, mean: float = 0
     return forward
 
 
+def pooled_output(config: modeling.BertConfig) -> Forward:
+    """What the classification layer reads: the prediction "features", [b, hidden size]."""
+    def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
+        return Outputs(None, {"features": bert.build(config, features, mode).get_pooled_output()})
+    return forward
+
+
 def _losses(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """Cross-entropy for classes; squared error for numbers; of the shape of the labels."""
     if labels.shape.ndims == 2:

@@ -100,7 +100,8 @@ class Predictor:
         self.checkpoint = checkpoint
 
     def predict(self, source: batches.Source, per_replica_batch_size: Optional[int],
-                advance: Callable[[int], None] = lambda count: None) -> Dict[str, np.ndarray]:
+                advance: Callable[[int], None] = lambda count: None, *, as_on_one: bool = False
+                ) -> Dict[str, np.ndarray]:
         """The predictions for all examples of `source`, each [n, ...], in their order.
 
         Rows are padded with zeros to the longest of all batches.
@@ -108,7 +109,8 @@ class Predictor:
         A replica takes `per_replica_batch_size` examples of full length at a time, or as many
         shorter ones as have the same number of tokens; on the CPU fewer, which is faster. None
         stands for the default of --predict_batch_size.
-        `advance` is called with the number of examples of each finished step.
+        `advance` is called with the number of examples of each finished step; `as_on_one`: see
+        `inference_plan`.
         """
         if not self._session:
             self._build(source)
@@ -118,7 +120,7 @@ class Predictor:
         self._feed.source = source
         self._feed.batches = plan = inference_plan(
             source.padded_lengths(), self._tokens_per_replica(per_replica_batch_size, source),
-            len(self._devices.names))
+            len(self._devices.names), as_on_one=as_on_one)
         self._session.run(self._start_feed)
         results: Dict[int, List[Features]] = {}
 
@@ -132,8 +134,10 @@ class Predictor:
                     check_finite(predictions)
                 results[step] = predictions
                 advance(len(plan[step].indices))
-        return in_order([(batch.indices, _joined(results[step], batch.sizes))
-                         for step, batch in enumerate(plan)], len(source.lengths))
+        return in_order([
+            (part, {name: rows[:len(part)] for name, rows in of_replica.items()})
+            for step, batch in enumerate(plan) for part, of_replica in zip(batch.parts, results[step])],
+            len(source.lengths))
 
     def _build(self, source: batches.Source) -> None:
         self._feed = batches.InferenceFeed(source, len(self._devices.names),
@@ -204,12 +208,6 @@ def check_finite(predictions: Sequence[Features]) -> None:
                 raise UserError(f"--precision=float16: {name} of an example are not finite, since "
                                 "the model has values that float16 cannot hold; leave the flag "
                                 "out")
-
-
-def _joined(per_replica: List[Features], sizes: Sequence[int]) -> Features:
-    """The predictions of one step, of the first `sizes` examples of each replica."""
-    return {name: np.concatenate([values[name][:size] for values, size in zip(per_replica, sizes)])
-            for name in per_replica[0]}
 
 
 def in_order(parts: Sequence[Tuple[np.ndarray, Features]], num_examples: int

@@ -49,6 +49,12 @@ INFERENCE = Mode(is_training=False)
 Forward = Callable[[Dict[str, tf.Tensor], Mode], Outputs]
 
 
+class FittedLayer(NamedTuple):
+    """An output layer that was fitted before the training."""
+    values: Mapping[str, np.ndarray]  # by the names of variables; {}: it starts at random
+    summary: Mapping[str, Any]  # JSON values for the run's record: how good its answers are
+
+
 class Training(NamedTuple):
     """What a model is trained on, and the loss."""
     num_examples: int
@@ -60,4 +66,6 @@ class Training(NamedTuple):
     # The word embeddings are also output weights, so their gradient has all rows.
     ties_embeddings: bool = False
     baseline: Optional[Baseline] = None  # a training whose loss is not below it learns nothing
+    # Fits an output layer that is new, before the first step; None: there is nothing to fit.
+    fit: Callable[[], Optional[FittedLayer]] = lambda: None
     loss_unit: float = 1.0  # factor from the loss to the one that logs and `baseline` show

@@ -10,7 +10,7 @@ from engine import log
 from engine.training import run_record, summaries
 from engine.training.run_record import Record
 from engine.version import VERSION
-from runs import report_page
+from runs import linear_probe, report_page
 from runs.capability import Capability, Job, Measured
 from runs.results import distinct
 
@@ -68,6 +68,8 @@ def settings(task_name: str, model: Capability, record: Optional[Record]) -> Dic
                        "--do_lower_case": encoding.do_lower_case,
                        "--long_texts": encoding.long_texts.long_texts})
     values.update(record.settings if record else {})
+    if record and record.output_layer:
+        values["before the first step"] = linear_probe.describe(record.output_layer)
     return {name: "none" if value is None else str(value).lower() if isinstance(value, bool) else value
             for name, value in values.items()}
 

@@ -16,7 +16,7 @@ from engine.cli import device_flags
 from engine.errors import UserError
 from engine.inference import PredictionSettings, Predictor
 from engine.progress import Counter
-from engine.training import run as training
+from engine.training import run as training, run_record
 from engine.training.settings import EpochSchedule, define_run_flags, run_settings
 from runs import export, output_layer, report, results, tries
 from runs.capability import Capability, Job, Measured, Predict, Sets, Training, facts_of
@@ -209,6 +209,9 @@ def _write_results(job: Job, measured: Mapping[str, Measured], checkpoint: Check
     loss = job.model.loss
     if loss and scores:  # of a set with a suffix, if there is no other
         scores.setdefault(loss, next(iter(measured.values())).results[loss])
+    record = run_record.load(job.settings.output_dir)
+    if record and record.output_layer:
+        details["output_layer_before_training"] = record.output_layer
     tables = [of_set.table for of_set in measured.values()]
     if of_tries:
         scores.update(of_tries.results)

@@ -1,22 +1,23 @@
 """Taggers of the words of sentences: see `runs.capability`."""
 
 import json
-from typing import Any, Dict, Iterator, List, Mapping, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import flags
 
-from encoder import model_files, task_json
+from encoder import label_types, model_files, task_json
 from encoder.encoding import Encoding
 from encoder.model_files import ModelFiles
 from engine import log
 from engine.checkpoints.checkpoints import Checkpoint
 from engine.data import text_files
+from engine.data.batches import Source
 from engine.errors import UserError
-from engine.model import Forward, Mode
+from engine.model import FittedLayer, Forward, Mode
 from modeling import BertConfig
-from runs import model_card, sets
+from runs import linear_probe, model_card, sets
 from runs.capability import (
     Capability, Card, Encoded, Job, Measured, Predict, Reader, Result, Sets, Training)
 from runs.report_page import Section
@@ -82,9 +83,25 @@ class EntityTagger(Capability):
         sentences = loaded.get("train")
         train = sentences and Training(
             len(sentences), sentences.content_hash, self.forward(), sentences.source,
-            baseline=sentences.baseline())
+            baseline=sentences.baseline(), fit=self._fit(job, sentences))
         return Sets(train, *(
             {"": loaded[name]} if name in loaded else {} for name in ("dev", "test")))
+
+    def _fit(self, job: Job, sentences: SentenceSet) -> Callable[[], Optional[FittedLayer]]:
+        """Fits the emissions of the tags to the words of all windows, or of a sample of them."""
+        labels = label_types.SingleLabel(self.tagger.tags.labels)
+        words = sentences.records.lengths("labels")
+
+        def find() -> Tuple[Source, np.ndarray]:
+            most = linear_probe.most_rows(labels.num_outputs) // words.mean()
+            return sentences.source(), linear_probe.sample(len(sentences), max(1, int(most)))
+
+        def rows_of(features: np.ndarray, indices: np.ndarray) -> linear_probe.Rows:
+            is_word = np.arange(features.shape[1]) < words[indices][:, np.newaxis]
+            return linear_probe.Rows(features[is_word], sentences.records.values("labels", indices)[0])
+
+        return linear_probe.fitting(
+            job, model.states_of_words(self.config), labels, "words", find, rows_of)
 
     def forward(self, *_: Any) -> Forward:
         return model.forward_of(self.config, self.tagger)

@@ -2,7 +2,7 @@
 
 import functools
 import os
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Type
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -16,10 +16,11 @@ from encoder.model_files import ModelFiles
 from engine import log
 from engine.checkpoints import checkpoints
 from engine.checkpoints.checkpoints import Checkpoint
+from engine.data.batches import Source
 from engine.errors import UserError
-from engine.model import Baseline, Forward, Mode
+from engine.model import Baseline, FittedLayer, Forward, Mode
 from modeling import BertConfig
-from runs import kinds, model_card, results, sets
+from runs import kinds, linear_probe, model_card, results, sets
 from runs.capability import (
     Capability, Card, Encoded, Job, Measured, Predict, Reader, Result, Sets, Training)
 from runs.report_page import Section
@@ -252,7 +253,22 @@ def training_of(job: Job, examples: TrainingSet) -> Training:
         facts={f"labels' {name}": labels[name] for name in ("mean", "deviation") if name in labels},
         description={**labels, "takes_pairs": examples.has_pairs,
                      **({model_folder.COLUMNS: columns._asdict()} if columns else {})},
-        baseline=_baseline(examples), loss_unit=kind.deviation**2)
+        baseline=_baseline(examples), loss_unit=kind.deviation**2, fit=_fit(job, examples, kind))
+
+
+def _fit(job: Job, examples: TrainingSet, kind: Kind) -> Callable[[], Optional[FittedLayer]]:
+    """Fits the classification layer to the pooled output of the training set or a sample of it."""
+    def find() -> Tuple[Source, np.ndarray]:
+        most = linear_probe.most_rows(kind.num_outputs)
+        classes = examples.targets(slice(None)) if isinstance(kind, label_types.SingleLabel) else None
+        return examples.source(with_labels=False), linear_probe.sample(len(examples), most, classes)
+
+    def rows_of(features: np.ndarray, indices: np.ndarray) -> linear_probe.Rows:
+        labels = examples.targets(indices)
+        return linear_probe.Rows(features, labels if kind.labels else (labels - kind.mean) / kind.deviation)
+
+    return linear_probe.fitting(
+        job, classifier.pooled_output(job.model.config), kind, "examples", find, rows_of)
 
 
 def _learned_kind(job: Job, examples: TrainingSet) -> Kind:

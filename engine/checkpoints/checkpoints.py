@@ -217,18 +217,23 @@ class InitialValues:
 
     Args:
         is_frozen: (name of a variable) → whether it is not trained.
+        values: of variables that the checkpoint does not determine, by name.
 
     Attributes:
-        restored, drawn: the names of the variables that the checkpoint has, and of the others.
+        restored, fitted, drawn: the names of the variables that the checkpoint has, of `values`, and of the
+            others.
     """
 
     def __init__(self, checkpoint: Optional[Checkpoint], seed: int, *,
-                 is_frozen: Callable[[str], bool] = lambda name: False):
+                 is_frozen: Callable[[str], bool] = lambda name: False,
+                 values: Mapping[str, np.ndarray] = {}):
         self.checkpoint = checkpoint
+        self.values = values
         self._seed = seed
         self._is_frozen = is_frozen
         self.restored: List[str] = []
         self.drawn: List[str] = []
+        self.fitted: List[str] = []
 
     def scope(self):
         """A variable scope, without a name, in which variables are initialized as described."""
@@ -243,7 +248,9 @@ class InitialValues:
             return getter(name, *args, **kwargs)  # initialized by `frozen`
         if self._is_frozen(name):
             kwargs["trainable"] = False
-        if self.checkpoint and name in self.checkpoint.shapes:
+        if name in self.values:
+            names, kwargs["initializer"] = self.fitted, _given(self.values[name])
+        elif self.checkpoint and name in self.checkpoint.shapes:
             check_shape(self.checkpoint, name, kwargs["shape"])
             names, kwargs["initializer"] = self.restored, _restored(self.checkpoint, name)
         else:
@@ -269,6 +276,14 @@ def _restored(checkpoint: Checkpoint, name: str):
             for axis, rows in enumerate(checkpoint.rows.get(name, ())):
                 value = tf.gather(value, rows, axis=axis)
             return tf.cast(tf.ensure_shape(value, shape), dtype)
+    return initializer
+
+
+def _given(value: np.ndarray):
+    def initializer(shape, dtype, partition_info=None):
+        del partition_info
+        with _colocated_with_nothing(), tf.device("/cpu:0"):
+            return tf.ensure_shape(tf.constant(value, dtype), shape)
     return initializer
 
 

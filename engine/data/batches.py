@@ -86,6 +86,11 @@ class Source(NamedTuple):
         multiples = -(-lengths // self.length_multiple) * self.length_multiple
         return np.minimum(multiples, self.max_length)
 
+    def subset(self, indices: np.ndarray) -> "Source":
+        """These records, in this order, for inference."""
+        return self._replace(lengths=self.lengths[indices],
+                             fetch=lambda chosen, length: self.fetch(indices[chosen], length))
+
     def part(self, start: int, stop: int) -> "Source":
         """Consecutive records, for inference."""
         return self._replace(
@@ -157,11 +162,9 @@ class InferenceFeed:
         example = self.source.fetch(first, self.source.max_length)
 
         def fetch(step: int) -> List[Features]:
-            indices, sizes = self.batches[step]
-            length = self.source.padded_length(indices)
-            parts = np.split(indices, np.cumsum(sizes)[:-1])
-            return [self.source.fetch(part if len(part) else indices[:1], length)
-                    for part in parts]
+            batch = self.batches[step]
+            parts = [part if len(part) else batch.indices[:1] for part in batch.parts]
+            return [self.source.fetch(part, self.source.padded_length(part)) for part in parts]
 
         @tf.autograph.experimental.do_not_convert  # it would write a temporary file
         def to_features(step: tf.Tensor) -> tuple:

@@ -24,7 +24,7 @@ from engine.data.plan import WINDOW_BATCHES, TrainingPlan
 from engine.devices import runtime
 from engine.devices.devices import FLOAT16, Devices, dtype_of, out_of_memory_explained
 from engine.errors import UserError
-from engine.model import Mode, Outputs, Training
+from engine.model import FittedLayer, Mode, Outputs, Training
 from engine.training import (
     checkpoint_hook, learning, pool, step_hook, stop_together, summaries, throughput, xla)
 from engine.training.course import Course
@@ -41,6 +41,7 @@ class Run(NamedTuple):
     training: Training
     window_batches: int = WINDOW_BATCHES  # of the plan
     batches: Sequence[Tuple[int, int]] = ()  # see `Course`; none: that of the settings from the first step on
+    output_layer: Optional[FittedLayer] = None  # to start from
     # Of the encoder; None: no FLOP/s are reported, and XLA is chosen as for BERT-base.
     config: Optional[modeling.BertConfig] = None
     evaluate: Optional[Evaluate] = None  # needed for evaluation during the training
@@ -98,7 +99,8 @@ def train(run: Run, evaluations: Optional[Evaluations] = None,
     source = xla.bucketed(source, plan, settings, run.devices,
                           run.config or modeling.BertConfig(vocab_size=1), last_step, output_dir)
     initial_values = checkpoints.InitialValues(
-        None if earlier else run.settings.init_checkpoint, settings.seed, is_frozen=settings.freezes)
+        None if earlier else run.settings.init_checkpoint, settings.seed, is_frozen=settings.freezes,
+        values=run.output_layer.values if run.output_layer else {})
     reached = _throughput(run, source)
     curves = summaries.TrainingSummaries(output_dir, last_step, run.devices, reached)
     progress = step_hook.TrainingProgress(first_step, last_step, run.devices, reached)

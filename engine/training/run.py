@@ -5,15 +5,19 @@ evaluation, removes results of earlier models, logs the devices, batch and sched
 run's record, and trains.
 """
 
+import base64
 import contextlib
 import glob
 import os
-from typing import Any, Iterator, Mapping, Sequence, Set, Tuple
+from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Set, Tuple
+
+import numpy as np
 
 from engine import log
 from engine.checkpoints import checkpoint_files, checkpoints
 from engine.disk import scratch
 from engine.errors import UserError
+from engine.model import FittedLayer
 from engine.progress import counted
 from engine.training import checkpoint_hook, loop, run_record
 from engine.training.evaluations import Evaluations
@@ -82,9 +86,11 @@ def _train(run: Run) -> None:
     _remove_results(output_dir, run.result_files)
     run.save_description()
     resumed = checkpoints.latest(output_dir) and run_record.load(output_dir)
-    record = record._replace(warning=resumed and resumed.warning or None,
-                             batches=run.batches if run.course.is_changed else None,
-                             compiled_lengths=resumed.compiled_lengths if resumed else None)
+    run = run._replace(output_layer=_output_layer(run))
+    record = record._replace(
+        warning=resumed and resumed.warning or None, batches=run.batches if run.course.is_changed else None,
+        compiled_lengths=resumed.compiled_lengths if resumed else None,
+        output_layer=resumed.output_layer if resumed else run.output_layer and run.output_layer.summary)
     with run_record.recording(output_dir, record, peers.is_chief), _completed(run, record):
         loop.train(run, evaluations)
 
@@ -102,6 +108,20 @@ def _is_finished(run: Run) -> bool:
     elif run.devices.peers.is_chief:
         checkpoint_hook.recover(output_dir)  # the disk may have failed after the last step
     return True
+
+
+def _output_layer(run: Run) -> Optional[FittedLayer]:
+    """The output layer that the chief fits, on all workers; None if there is none, or the run is resumed."""
+    def fit() -> Optional[Dict[str, Any]]:
+        layer = None if checkpoints.latest(run.settings.output_dir) else run.training.fit()
+        return layer and {"summary": layer.summary, "values": {
+            name: [value.shape, base64.b64encode(value.tobytes()).decode("ascii")]
+            for name, value in layer.values.items()}}
+
+    sent = run.devices.peers.from_chief("output layer", fit)
+    return sent and FittedLayer({
+        name: np.frombuffer(base64.b64decode(data), np.float32).reshape(shape)
+        for name, (shape, data) in sent["values"].items()}, sent["summary"])
 
 
 @contextlib.contextmanager
@@ -124,7 +144,8 @@ def _completed(run: Run, record: run_record.Record) -> Iterator[None]:
 
 def _files_in(folder: str) -> Set[str]:
     """The names of the files in a folder that a training does not replace."""
-    return {name for name in (os.listdir(folder) if os.path.isdir(folder) else ()) if os.path.isfile(os.path.join(folder, name))
+    names = os.listdir(folder) if os.path.isdir(folder) else ()
+    return {name for name in names if os.path.isfile(os.path.join(folder, name))
             and not name.startswith((checkpoint_files.PREFIX, scratch.PREFIX))}
 
 

@@ -40,6 +40,7 @@ class Record(NamedTuple):
     batches: Optional[Sequence[Tuple[int, int]]] = None
     # The lengths of batches for which XLA compiles, none where it is off; None: not decided.
     compiled_lengths: Optional[List[int]] = None
+    output_layer: Optional[Mapping[str, Any]] = None  # how good it was before the first step, if it was fitted
 
 
 def load(output_dir: str) -> Optional[Record]:
@@ -52,7 +53,7 @@ def load(output_dir: str) -> Optional[Record]:
                                     **recorded(run_settings.TrainingSettings()),
                                     **recorded(run_settings.EvaluationSettings()),
                                     **record["settings"]}, record.get("warning"),
-                  record.get("batches"), record.get("compiled_lengths"))
+                  record.get("batches"), record.get("compiled_lengths"), record.get("output_layer"))
 
 
 def keep_settings(values: flags.FlagValues, peers: Peers) -> None:

@@ -1,0 +1,233 @@
+"""Fits a new output layer to the encoder's features before the first step of a training.
+
+A layer that starts at random wastes a short training, and distorts the features that the encoder has
+(Kumar et al., "Fine-Tuning can Distort Pretrained Features and Underperform Out-of-Distribution",
+ICLR 2022). Fitted, it starts as the best linear model of the features: a logistic regression, or a ridge
+regression of standardized numbers, whose penalty cross-validation within the training set chooses.
+"""
+
+import functools
+import time
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple, Type
+
+import numpy as np
+
+from encoder import label_types, model_files
+from encoder.label_types import Kind
+from engine import log
+from engine.data.batches import Source
+from engine.inference import Predictor
+from engine.model import FittedLayer, Forward
+from engine.progress import Counter, counted
+from runs.capability import Job
+
+_MOST_ROWS = 20_000  # of features
+_MOST_LOGITS = 2_000_000  # of all rows: with many classes, there are fewer rows
+_FOLDS = 3
+_PENALTIES = (1.0, 1e-1, 1e-2, 1e-3, 1e-4)  # of the mean loss, per squared weight; the strongest first
+_ROUGHLY, _EXACTLY = 1e-4, 1e-9  # components of the gradient at which a fit ends
+# A feature that is nearly constant is no cause for large weights: its deviation counts as this share of
+# the root mean square of all features' deviations, at least.
+_LEAST_DEVIATION = 0.1
+_CLEARLY = 2.0  # standard errors of a mean difference
+
+
+class Rows(NamedTuple):
+    """What a layer is fitted to: n states of the encoder, and what the layer should make of them."""
+    features: np.ndarray  # float32 [n, d]
+    labels: np.ndarray  # as `Kind.targets` has them, of the numbers that the layer learns
+
+
+class _Likelihood(NamedTuple):
+    """An exponential family: -log p(target) = log_partition(logits) - target * logits + a constant."""
+    targets: Callable[[np.ndarray, int], np.ndarray]  # (labels, k) → [n, k]
+    log_partition: Callable[[np.ndarray], np.ndarray]  # logits [n, k] → [n]
+    mean: Callable[[np.ndarray], np.ndarray]  # logits [n, k] → the expected targets [n, k]
+    constant: Callable[[np.ndarray], np.ndarray]  # targets → the logits of the best constant answer, [k]
+    metric: str  # the name of the score
+    score: Callable[[np.ndarray, np.ndarray], float]  # (targets, logits) → the higher the better
+    of_constant: str  # the name of the same score of the constant answer
+
+    def losses(self, logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """The loss of each row, [n], up to a constant."""
+        return self.log_partition(logits) - (targets * logits).sum(axis=1)
+
+
+def _log_sum_exp(logits: np.ndarray) -> np.ndarray:
+    largest = logits.max(axis=1)
+    return largest + np.log(np.exp(logits - largest[:, np.newaxis]).sum(axis=1))
+
+
+def _micro_f1(targets: np.ndarray, logits: np.ndarray) -> float:
+    predicted = logits >= 0
+    return float(2 * (predicted * targets).sum() / max(1, predicted.sum() + targets.sum()))
+
+
+# No class is impossible because a part of the examples lacks it: each counts as seen once more.
+_LIKELIHOODS: Mapping[Type[Kind], _Likelihood] = {
+    label_types.SingleLabel: _Likelihood(
+        lambda labels, k: np.eye(k)[labels], _log_sum_exp,
+        lambda logits: np.exp(logits - _log_sum_exp(logits)[:, np.newaxis]),
+        lambda targets: np.log((targets.sum(axis=0) + 1) / (len(targets) + targets.shape[1])),
+        "accuracy", lambda targets, logits: float(
+            (targets.argmax(axis=1) == logits.argmax(axis=1)).mean()), "most frequent class"),
+    label_types.MultiLabel: _Likelihood(
+        lambda labels, k: labels.astype(np.float64),
+        lambda logits: np.logaddexp(0.0, logits).sum(axis=1),
+        lambda logits: np.exp(-np.logaddexp(0.0, -logits)),
+        lambda targets: np.log(targets.sum(axis=0) + 1) - np.log((1 - targets).sum(axis=0) + 1),
+        "micro F1", _micro_f1, "constant answer"),
+    label_types.Regression: _Likelihood(
+        lambda labels, k: labels.astype(np.float64)[:, np.newaxis],
+        lambda logits: np.square(logits).sum(axis=1) / 2, lambda logits: logits,
+        lambda targets: targets.mean(axis=0), "R²", lambda targets, logits: float(
+            1 - np.square(targets - logits).sum() / np.square(targets - targets.mean()).sum()), "mean"),
+}
+
+
+class _Layer(NamedTuple):
+    weights: np.ndarray  # [d, k]
+    bias: np.ndarray  # [k]
+
+    def logits(self, features: np.ndarray) -> np.ndarray:
+        return features @ self.weights + self.bias
+
+
+def sample(count: int, most: int, classes: Optional[np.ndarray] = None) -> np.ndarray:
+    """The numbers of at most about `most` of `count` examples: the same share of each class, but at least one."""
+    if count <= most:
+        return np.arange(count)
+    classes = np.zeros(count, int) if classes is None else classes
+    order = np.argsort(classes, kind="stable")
+    _, starts, counts = np.unique(classes[order], return_index=True, return_counts=True)
+    rank = np.arange(count) - np.repeat(starts, counts)  # within the class
+    share = most / count
+    return np.sort(order[(rank == 0) | (np.floor((rank + 1) * share) > np.floor(rank * share))])
+
+
+def most_rows(num_outputs: int) -> int:
+    """How many rows a layer with so many outputs is fitted to, at most."""
+    return min(_MOST_ROWS, _MOST_LOGITS // num_outputs)
+
+
+def fitting(job: Job, forward: Forward, kind: Kind, unit: str,
+            find: Callable[[], Tuple[Source, np.ndarray]],
+            rows_of: Callable[[np.ndarray, np.ndarray], Rows]) -> Callable[[], Optional[FittedLayer]]:
+    """What fits the output layer, for `Training.fit`; at its first call alone, so that all tries share it.
+
+    Args:
+        forward: its prediction "features" is what the output layer reads, [b, ..., d].
+        kind: of the labels, whose likelihood is maximized.
+        unit: of the rows, in the plural.
+        find: the training set without labels, and the numbers of the examples to take.
+        rows_of: (features, numbers of the examples) → rows.
+    """
+    @functools.lru_cache(maxsize=None)
+    def fit() -> Optional[FittedLayer]:
+        start, settings = job.settings.init_checkpoint, job.settings.training
+        if not settings.fit_output_layer or not start or model_files.has_output_layer(start):
+            return None
+        began = time.time()
+        source, indices = find()
+        with Predictor(forward, job.devices) as predictor, Counter(
+                "Fitting the output layer", unit="examples", total=len(indices)) as counter:
+            predictor.restore(start)
+            predictions = predictor.predict(
+                source.subset(indices), job.settings.evaluation.eval_batch_size, counter.advance,
+                as_on_one=True)
+        return fit_layer(rows_of(predictions["features"], indices), kind, unit, began)
+    return fit
+
+
+def fit_layer(rows: Rows, kind: Kind, unit: str, began: float) -> FittedLayer:
+    """Fits a layer; without values if its answers are no better than a constant in cross-validation."""
+    likelihood = _LIKELIHOODS[type(kind)]
+    targets = likelihood.targets(rows.labels, kind.num_outputs)
+    features, mean, deviation = _standardized(rows.features)
+    summary: Dict[str, Any] = {"is_used": False, "rows": len(features), "unit": unit}
+    values: Dict[str, np.ndarray] = {}
+    if deviation.any() and len(features) >= 2 * _FOLDS:
+        penalty, probed, constant = _cross_validate(likelihood, features, targets)
+        summary.update(metric=likelihood.metric, cross_validated=likelihood.score(targets, probed),
+                       compared_with=likelihood.of_constant, of_that=likelihood.score(targets, constant))
+        gains = likelihood.losses(constant, targets) - likelihood.losses(probed, targets)
+        if gains.mean() > _CLEARLY * gains.std() / np.sqrt(len(gains)):
+            layer = _fit(likelihood, features, targets, penalty, _EXACTLY)
+            weights = layer.weights / deviation[:, np.newaxis]
+            values = {"output_weights": weights.T.astype(np.float32),
+                      "output_bias": (layer.bias - mean @ weights).astype(np.float32)}
+            summary["is_used"] = True
+    log.info(describe(summary, f" in {time.time() - began:.0f} s"))
+    return FittedLayer(values, summary)
+
+
+def describe(summary: Mapping[str, Any], took: str = "") -> str:
+    """How an output layer was fitted, and how good it was before the first step."""
+    rows = counted(summary["rows"], summary["unit"])
+    scores = "metric" in summary and (
+        f"{summary['metric']} {summary['cross_validated']:.2f} in cross-validation, "
+        f"{summary['compared_with']} {summary['of_that']:.2f}")
+    if summary["is_used"]:
+        return f"Output layer fitted to {rows}{took}: {scores}"
+    return (f"The output layer starts at random: fitted to {rows}{took}, it is no better than a constant "
+            f"answer{scores and f' ({scores})' or ''}")
+
+
+def _standardized(features: np.ndarray) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Features with the mean 0 and a deviation of at most 1; their means and deviations, [d]."""
+    features = features.astype(np.float64)
+    mean, deviation = features.mean(axis=0), features.std(axis=0)
+    deviation = np.maximum(deviation, _LEAST_DEVIATION * np.sqrt(np.square(deviation).mean()))
+    return (features - mean) / (deviation if deviation.any() else 1.0), mean, deviation
+
+
+def _cross_validate(likelihood: _Likelihood, features: np.ndarray, targets: np.ndarray
+                    ) -> Tuple[float, np.ndarray, np.ndarray]:
+    """The best penalty; the logits of the rows by layers that were fitted without them; those of constants."""
+    fold = np.empty(len(targets), int)
+    fold[np.lexsort(targets.T)] = np.arange(len(targets)) % _FOLDS  # each has its share of each class
+    constant = np.concatenate([np.broadcast_to(
+        likelihood.constant(targets[fold != number]), targets.shape)[np.newaxis]
+        for number in range(_FOLDS)])[fold, np.arange(len(targets))]
+    layers: Dict[int, Optional[_Layer]] = dict.fromkeys(range(_FOLDS))
+    best = None
+    for penalty in _PENALTIES:
+        logits = np.empty_like(targets)
+        for number in layers:
+            layers[number] = _fit(likelihood, features[fold != number], targets[fold != number],
+                                  penalty, _ROUGHLY, layers[number])
+            logits[fold == number] = layers[number].logits(features[fold == number])
+        loss = likelihood.losses(logits, targets).mean()
+        if best and loss >= best[0]:
+            break
+        best = loss, penalty, logits
+    return best[1], best[2], constant
+
+
+def _fit(likelihood: _Likelihood, features: np.ndarray, targets: np.ndarray, penalty: float,
+         tolerance: float, start: Optional[_Layer] = None) -> _Layer:
+    """The layer with the least mean loss + penalty / 2 * (|weights|² + |bias - constant|²).
+
+    Args:
+        features, targets: [n, d], [n, k].
+        tolerance: the largest component of the gradient at the end.
+    """
+    from scipy.optimize import minimize
+    (n, d), k, constant = features.shape, targets.shape[1], likelihood.constant(targets)
+
+    def unpacked(flat: np.ndarray) -> _Layer:
+        return _Layer(flat[:d * k].reshape(d, k), flat[d * k:])
+
+    def objective(flat: np.ndarray) -> Tuple[float, np.ndarray]:
+        layer = unpacked(flat)
+        logits, shift = layer.logits(features), layer.bias - constant
+        error = (likelihood.mean(logits) - targets) / n
+        loss = likelihood.losses(logits, targets).mean() + penalty / 2 * (
+            np.square(layer.weights).sum() + np.square(shift).sum())
+        return loss, np.concatenate([(features.T @ error + penalty * layer.weights).ravel(),
+                                     error.sum(axis=0) + penalty * shift])
+
+    start = start or _Layer(np.zeros((d, k)), constant)
+    return unpacked(minimize(
+        objective, np.concatenate([start.weights.ravel(), start.bias]), jac=True, method="L-BFGS-B",
+        options={"gtol": tolerance, "ftol": 0, "maxiter": 1000}).x)
