@@ -122,6 +122,7 @@ def create_train_op(gradients: List[GradientAndVariable], init_lr: float, num_tr
                     most_rows: Optional[int] = None,
                     compiled: bool = False,
                     bias_correction: bool = False,
+                    epsilon: float = 1e-6,
                     place: Callable[[tf.Tensor], tf.Tensor] = lambda step: step) -> tf.Operation:
     """Like `create_optimizer`, but takes the gradients of the replica's mean loss.
 
@@ -133,7 +134,7 @@ def create_train_op(gradients: List[GradientAndVariable], init_lr: float, num_tr
         transfer_dtype: type of gradients in transfer.
         most_rows: the maximum rows of a replica's sparse gradient; None: unknown.
         compiled: let XLA compile the update as one program; not on TensorFlow 1.15.
-        bias_correction: see AdamWeightDecayOptimizer.
+        bias_correction, epsilon: see AdamWeightDecayOptimizer.
         place: where a global step stands in the schedule of the learning rate.
     """
     global_step = tf.train.get_or_create_global_step()
@@ -154,7 +155,8 @@ def create_train_op(gradients: List[GradientAndVariable], init_lr: float, num_tr
         transfer_dtype=transfer_dtype,
         most_rows=most_rows,
         compiler=graph_functions.compiled if compiled else None,
-        bias_correction=bias_correction)
+        bias_correction=bias_correction,
+        epsilon=epsilon)
     return updater.apply_gradients(gradients, global_step=global_step)
 
 

@@ -7,7 +7,7 @@ from the files and the names of the variables alone, before any graph is built.
 
 import os
 import shutil
-from typing import Any, Dict, Mapping, NamedTuple, Optional
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 
 import modeling
 from encoder import huggingface, label_types, task_json, variables, vocabulary
@@ -188,9 +188,7 @@ def check_encoder(checkpoint: checkpoints.Checkpoint, config: modeling.BertConfi
     Raises:
         UserError: it has nothing of a layer or of a part of all layers, such as the norms.
     """
-    table = variables.correspondence(config.to_dict())[variables.ENCODER]
-    names = [row.tensorflow for row in table]
-    missing = [name for name in names if name not in checkpoint.shapes]
+    names, missing = _variables_of_encoder(config), missing_variables(checkpoint, config)
     if not missing:
         return
     lacks = (f"{flag}={checkpoint.path} lacks {len(missing)} of the {len(names)} variables of the "
@@ -201,6 +199,15 @@ def check_encoder(checkpoint: checkpoints.Checkpoint, config: modeling.BertConfi
             raise UserError(f"{lacks}, and all of {part[1:-1]}: it is no whole BERT of this {CONFIG}"
                             + _conversion(checkpoint))
     log.warn(f"{lacks}: a training starts them at random")
+
+
+def missing_variables(checkpoint: checkpoints.Checkpoint, config: modeling.BertConfig) -> List[str]:
+    """The names of the encoder's variables that a checkpoint lacks."""
+    return [name for name in _variables_of_encoder(config) if name not in checkpoint.shapes]
+
+
+def _variables_of_encoder(config: modeling.BertConfig) -> List[str]:
+    return [row.tensorflow for row in variables.correspondence(config.to_dict())[variables.ENCODER]]
 
 
 def _conversion(checkpoint: checkpoints.Checkpoint) -> str:

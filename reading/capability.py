@@ -123,12 +123,13 @@ class AnswerFinder(Capability):
         """
         may_have_none = self.windows.version_2_with_negative
         compare = scores.MEASURES[self.answers.measure][may_have_none]
-        answered, misses = [], []
+        answered, misses, right = [], [], []
         for part in held_out.parts(_WINDOWS_AT_A_TIME):  # to bound the memory for logits
             logits = predict(held_out.source(part))
             for question, answers in find_all(held_out, part, logits, self.answers):
                 if all_answers is not None:
                     all_answers[question.id] = answers
+                right.append(question.answers)
                 agreement = compare(answers.text, question.answers)
                 answered.append(Answered(agreement, bool(question.answers), bool(answers.text),
                                          answers.null_odds or 0.0, len(question.token_words)))
@@ -141,6 +142,7 @@ class AnswerFinder(Capability):
                          f"{len(answered):,} questions lack \"answers\", so there are no scores")
             return Measured({})
         return Measured(scores.results(answered, may_have_none=may_have_none),
+                        warning=scores.warning(answered, right, compare),
                         table=scores.table(answered, may_have_none=may_have_none),
                         shown=Shown(held_out.path, misses))
 

@@ -8,7 +8,9 @@ import collections
 import difflib
 import re
 import string
-from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from runs.capability import LEAST_JUDGED
 
 _SHORT_CONTEXT = 64  # tokens; the table of scores has a row for each doubling
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -111,6 +113,23 @@ class Answered(NamedTuple):
     is_answered: bool  # whether one is predicted
     null_odds: float = 0.0  # of having no answer, as predicted
     num_tokens: int = 0  # of the context
+
+
+def warning(questions: Sequence[Answered], answers: Sequence[Sequence[str]], compare: Measure) -> Optional[str]:
+    """Says that the same answer to all questions would be as good; None if it would not.
+
+    Args:
+        answers: the right ones of each question.
+    """
+    reached = sum(question.agreement.f1 for question in questions)
+    (most, _), = collections.Counter(of_one[0] if of_one else "" for of_one in answers).most_common(1)
+    bound = sum(compare(most, of_one).f1 for of_one in answers)
+    if reached > bound or len(questions) < LEAST_JUDGED:
+        return None
+    return (f"this model's F1 on the dev set is {100 * reached / len(questions):.4g}, and "
+            f"{f'the answer {most[:40]!r}' if most else 'no answer'} to every question has "
+            f"{100 * bound / len(questions):.4g}: it has learnt nothing that holds beyond the training set; try more "
+            "steps, or look at the data, for answers that are mixed up")
 
 
 def results(questions: Sequence[Answered], *, may_have_none: bool) -> Dict[str, float]:

@@ -57,6 +57,19 @@ class Measured(NamedTuple):
     details: Mapping[str, Any] = {}  # JSON values for eval_results.json alone
     table: Sequence[Mapping[str, Any]] = ()  # rows for the log
     shown: Any = None  # what the report page needs
+    warning: Optional[str] = None  # says that the model knows little more than a constant answer
+
+
+LEAST_JUDGED = 50  # examples of a dev set; fewer say little of a model
+
+
+def warning_of_loss(loss: float, baseline: str, bound: float, num_examples: int) -> Optional[str]:
+    """Says that a dev set's loss is no lower than that of a constant answer; None if it is."""
+    if loss < bound or num_examples < LEAST_JUDGED:
+        return None
+    return (f"on the dev set this model's loss is {loss:.4g}, and {baseline} has {bound:.4g}: either it has learnt "
+            "nothing that holds beyond the training set, as with labels or columns that are mixed up, or it was "
+            "trained for so long that it is too sure of its mistakes; compare the metrics, and try fewer epochs")
 
 
 Predict = Callable[[Source], Dict[str, np.ndarray]]  # the predictions for all examples of a source

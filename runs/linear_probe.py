@@ -110,7 +110,7 @@ def most_rows(num_outputs: int) -> int:
     return min(_MOST_ROWS, _MOST_LOGITS // num_outputs)
 
 
-def fitting(job: Job, forward: Forward, kind: Kind, unit: str,
+def fitting(job: Job, forward: Forward, kind: Kind, unit: str, *, is_pooled: bool,
             find: Callable[[], Tuple[Source, np.ndarray]],
             rows_of: Callable[[np.ndarray, np.ndarray], Rows]) -> Callable[[], Optional[FittedLayer]]:
     """What fits the output layer, for `Training.fit`; at its first call alone, so that all tries share it.
@@ -119,6 +119,7 @@ def fitting(job: Job, forward: Forward, kind: Kind, unit: str,
         forward: its prediction "features" is what the output layer reads, [b, ..., d].
         kind: of the labels, whose likelihood is maximized.
         unit: of the rows, in the plural.
+        is_pooled: whether `forward` needs the pooler.
         find: the training set without labels, and the numbers of the examples to take.
         rows_of: (features, numbers of the examples) → rows.
     """
@@ -126,6 +127,11 @@ def fitting(job: Job, forward: Forward, kind: Kind, unit: str,
     def fit() -> Optional[FittedLayer]:
         start, settings = job.settings.init_checkpoint, job.settings.training
         if not settings.fit_output_layer or not start or model_files.has_output_layer(start):
+            return None
+        missing = model_files.missing_variables(start, job.model.config)
+        missing = [name for name in missing if is_pooled or "/pooler/" not in name]
+        if missing:
+            log.info(f"The output layer starts at random: {start.path} lacks {missing[0]}, which it reads from")
             return None
         began = time.time()
         source, indices = find()

@@ -192,11 +192,20 @@ def _score(job: Job, sets: Sets, predictor: Predictor,
                 for suffix, dev in dev_alone.items()}
     if measured:
         first = _write_results(job, measured, checkpoint, of_tries)
+        if sets.train and first.warning:
+            _warn(job, first.warning)
     for suffix, test in sets.test.items():
         of_test = visibly(model.verb, test, job.predict_batch_size, model.write, suffix)
         if of_test and of_test.results:
             first = _write_results(job, {"": of_test}, checkpoint, of_tries)
     return first
+
+
+def _warn(job: Job, warning: str) -> None:
+    """Warns of a trained model, also in its record and report; the warning of the training goes first."""
+    log.warn(warning)
+    record = run_record.load(job.settings.output_dir)
+    run_record.write_warning(job.settings.output_dir, record and record.warning or warning)
 
 
 def _write_results(job: Job, measured: Mapping[str, Measured], checkpoint: Checkpoint,

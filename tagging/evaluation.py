@@ -12,7 +12,7 @@ import numpy as np
 
 from engine import log
 from engine.disk import files
-from runs.capability import Job, Measured, Predict
+from runs.capability import Job, Measured, Predict, warning_of_loss
 from tagging import schemes
 from tagging.data import SentenceSet
 from tagging.formats import TaggedFile
@@ -81,11 +81,13 @@ def measure(sentences: SentenceSet, predict: Predict) -> Measured:
              "num_true": one.num_true, "num_predicted": one.num_predicted}
             for name, one in per_type.items()]
     loss = predictions["loss"].sum(dtype=np.float64) / records.lengths("first_pieces").sum()
+    baseline = sentences.baseline()
     return Measured(
         {"eval_f1": total.f1, "eval_precision": total.precision, "eval_recall": total.recall,
          "eval_accuracy": num_right / sum(map(len, expected)), "eval_loss": float(loss)},
         {"num_sentences": len(true), "per_type": rows}, rows,
-        Found(sentences.file, true, predicted))
+        Found(sentences.file, true, predicted),
+        warning_of_loss(loss, baseline.description, baseline.loss(np.arange(len(records))), len(true)))
 
 
 def write(job: Job, sentences: SentenceSet, predict: Predict) -> None:

@@ -161,12 +161,13 @@ class Classifier(Capability):
         logits = _logits(held_out, predict)
         scores = kind.scores(logits)
         predicted = kind.predicted_labels(scores)
+        losses = kind.losses(logits, labels)
         return Measured(
-            metrics.evaluate(self.classification.task.metrics, labels, predicted,
-                             kind.losses(logits, labels)),
+            metrics.evaluate(self.classification.task.metrics, labels, predicted, losses),
             {"num_examples": len(labels), "per_class": metrics.per_class(kind, labels, predicted),
              "confusion_matrix": metrics.confusion_matrix(kind, labels, predicted)},
-            shown=report.Shown(labels, predicted, kind.errors(scores, labels)))
+            shown=report.Shown(labels, predicted, kind.errors(scores, labels)),
+            warning=metrics.warning(kind, labels, predicted, float(losses.mean())))
 
     def write(self, job: Job, test: TextSet, suffix: str, predict: Predict) -> None:
         self.write_predictions(job, _logits(test, predict), suffix)
@@ -268,7 +269,7 @@ def _fit(job: Job, examples: TrainingSet, kind: Kind) -> Callable[[], Optional[F
         return linear_probe.Rows(features, labels if kind.labels else (labels - kind.mean) / kind.deviation)
 
     return linear_probe.fitting(
-        job, classifier.pooled_output(job.model.config), kind, "examples", find, rows_of)
+        job, classifier.pooled_output(job.model.config), kind, "examples", is_pooled=True, find=find, rows_of=rows_of)
 
 
 def _learned_kind(job: Job, examples: TrainingSet) -> Kind:

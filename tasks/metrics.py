@@ -1,11 +1,12 @@
 """The metrics of the tasks, computed by scikit-learn and SciPy."""
 
 import math
-from typing import Any, Callable, Dict, List, NamedTuple, Sequence
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 import numpy as np
 
 from encoder.label_types import Kind, SingleLabel
+from runs.capability import LEAST_JUDGED, warning_of_loss
 
 _MAX_MATRIX_CLASSES = 100  # with more classes, no confusion matrix is written
 
@@ -59,6 +60,27 @@ def evaluate(metrics: Sequence[Metric], labels: np.ndarray, predicted: np.ndarra
     results = {metric.name: float(metric.score(labels, predicted)) for metric in metrics}
     results["eval_loss"] = float(np.mean(per_example_loss, dtype=np.float64))
     return results
+
+
+def warning(kind: Kind, labels: np.ndarray, predicted: np.ndarray, loss: float) -> Optional[str]:
+    """Says of a dev set's predictions that they are hardly better than a constant; None if they are.
+
+    Args:
+        loss: the mean of the predictions.
+    """
+    if len(labels) < LEAST_JUDGED:
+        return None
+    constant = np.broadcast_to(kind.best_constant(labels), (len(labels), kind.num_outputs))
+    of_loss = warning_of_loss(loss, "always predicting the labels' " + ("frequencies" if kind.labels else "mean"),
+                              float(kind.losses(constant, labels).mean()), len(labels))
+    if not of_loss and isinstance(kind, SingleLabel):
+        of_set = np.unique(labels)
+        never = np.setdiff1d(of_set, predicted)
+        if len(of_set) > 2 and len(never) > len(of_set) / 2:
+            return (f"this model never predicts {len(never)} of the {len(of_set)} labels of the dev set, such as "
+                    f"{kind.format_label(never[0])!r}: look at macro_f1; more epochs or a higher --learning_rate "
+                    "may teach them")
+    return of_loss
 
 
 def per_class(kind: Kind, labels: np.ndarray, predicted: np.ndarray) -> List[Dict[str, Any]]:

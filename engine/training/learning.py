@@ -85,6 +85,8 @@ class LearningCheck:
         remedies = {
             "a trained model as --init_checkpoint, since none was given": not self._is_given_model,
             "a lower --learning_rate, since the loss rises": rises,
+            f"a higher --learning_rate, such as {_HIGH_RATE:g}": (
+                not many and not high and self._settings.adam_bias_correction and not rises),
             f"more steps than {max(self._due):,}, such as more epochs": not many,
             "--adam_bias_correction": high and not self._settings.adam_bias_correction,
             "a lower --learning_rate": (many or high) and not rises,

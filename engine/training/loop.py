@@ -254,7 +254,7 @@ def _model_fn(run: Run, source: batches.Source, initial_values: checkpoints.Init
             # A pool's examples may have any number of sequences, too.
             most_rows=None if gradients_of.has_pool else most_rows,
             compiled=is_compiled and xla.compiles_update(devices),
-            bias_correction=settings.adam_bias_correction)
+            bias_correction=settings.adam_bias_correction, epsilon=settings.adam_epsilon)
         _skip_report_of_uninitialized_variables()
         if devices.peers.others:
             # After the gradients: all transfers have one order on all machines.

@@ -47,6 +47,9 @@ class TrainingSettings:
         choices=sorted(optimization.OPTIMIZERS))
     adam_bias_correction: bool = setting(
         False, "Correct the bias of the optimizer's means, as PyTorch's AdamW does; BERT's does not.")
+    adam_epsilon: float = setting(
+        1e-6, "What the optimizer adds to the root of the squared gradients' mean; a smaller value lets tiny "
+        "gradients, as those of a model without pretraining, change as much.", positive=True)
     layer_lr_decay: float = setting(
         1.0, "Factor from the learning rate of a layer to that of the layer below; output layers "
         "have --learning_rate, and the embeddings have the lowest rate.", between=(0.01, 1))

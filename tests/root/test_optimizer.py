@@ -5,8 +5,9 @@ import pytest
 
 import multigpu_optimizer
 import optimization
-from conftest import assert_same_training
+from conftest import assert_same_training, checkpoint_values
 from optimizer_runs import INITIAL, gradients_of_steps, run_optimizer
+from trainings import settings, train
 
 import tensorflow.compat.v1 as tf
 
@@ -94,3 +95,12 @@ def test_create_optimizer_steps_like_googles():
     actual = one_step_graph(optimization.create_optimizer, 10)
     assert actual["global_step"] == 10
     assert_same_training(expected, actual)
+
+
+def test_a_training_with_a_huge_epsilon_only_decays_its_weights(tiny_model, source, tmp_path):
+    values = train(tiny_model, source, 1, settings(
+        tmp_path, 8, num_train_steps=2, warmup_steps=0, learning_rate=0.1, adam_epsilon=1e9))
+    name = "bert/encoder/layer_0/output/dense/kernel"
+    before = checkpoint_values(tiny_model.init_checkpoint)[name]
+    # The rate falls from 0.1 to 0.05, and a weight loses 0.01 of itself times the rate.
+    np.testing.assert_allclose(values[name], before * (1 - 1e-3) * (1 - 5e-4), rtol=1e-6)

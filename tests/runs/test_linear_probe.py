@@ -11,6 +11,7 @@ from commands import results_in, run_here
 from conftest import checkpoint_values, write_cola
 from encoder import label_types
 from engine import interruption
+from engine.checkpoints import checkpoints
 from engine.training import run_record
 from runs import linear_probe
 from runs.linear_probe import Rows, fit_layer
@@ -190,3 +191,13 @@ def test_rare_labels_are_learnt_in_a_short_training(two_layers, tmp_path):
               learning_rate=1e-4, fit_output_layer=fits)
         scores.append(results_in(tmp_path / str(fits))["macro_f1"])
     assert scores[0] > 0.9 and scores[1] < 0.3
+
+
+def test_a_model_without_a_pooler_trains_as_before(two_layers, data_dir, tmp_path, capsys):
+    values = checkpoint_values(two_layers.init_checkpoint)
+    for name in [name for name in values if "/pooler/" in name]:
+        del values[name]
+    checkpoints.write_checkpoint(str(tmp_path / "bare.ckpt"), values)
+    train(two_layers._replace(init_checkpoint=str(tmp_path / "bare.ckpt")), tmp_path / "out", data_dir,
+          num_train_epochs=0.1)
+    assert "The output layer starts at random: " in capsys.readouterr().err
