@@ -44,6 +44,10 @@ class Kind:
     mean: float = 0.0
     deviation: float = 1.0
 
+    def with_more(self, labels: Sequence[str]) -> "Kind":
+        """The same kind, with labels that no model learns behind the others."""
+        return self
+
     def parse(self, text: str) -> Any:
         """Parses a label. Raises ValueError, whose message completes "the label must be"."""
         raise NotImplementedError
@@ -101,6 +105,9 @@ class SingleLabel(Kind):
         self.num_outputs = len(self.labels)
         self._indices = {label: index for index, label in enumerate(labels)}
 
+    def with_more(self, labels: Sequence[str]) -> "SingleLabel":
+        return SingleLabel((*self.labels, *labels), self.aliases, self.name)
+
     def parse(self, text: str) -> int:
         name = text.strip()
         index = self._indices.get(self.aliases.get(name, name))
@@ -137,6 +144,9 @@ class MultiLabel(Kind):
         self.separator = separator
         self.num_outputs = len(self.labels)
         self._indices = {label: index for index, label in enumerate(labels)}
+
+    def with_more(self, labels: Sequence[str]) -> "MultiLabel":
+        return MultiLabel((*self.labels, *labels), self.separator)
 
     def parse(self, text: "Written") -> Tuple[int, ...]:
         written = split_labels(text, self.separator, () if are_named(self.labels) else self.labels)

@@ -31,6 +31,7 @@ class Split(NamedTuple):
     format: str = "tsv"  # one of text_files.FORMATS
     keys: Tuple[str, ...] = ()  # the keys of a JSON object that are its columns
     labels: Tuple[str, ...] = ()  # the names of several columns of labels
+    more_labels: Tuple[str, ...] = ()  # that the training file does not have
 
 
 class Example(NamedTuple):

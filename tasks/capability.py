@@ -31,6 +31,7 @@ from tasks.model_folder import INDEX, LABEL_FORMS, NAME, Classification
 
 HELP_TOPIC = "Prediction"  # of the flags defined here
 _FAR = 10.0  # labels whose mean or deviation differs so much are in another unit
+_IMPOSSIBLE = -1e4  # the logit of a label that the model does not know
 _MAX_COUNTED = 100_000  # examples whose labels are counted for the baseline
 
 
@@ -157,17 +158,21 @@ class Classifier(Capability):
 
     def measure(self, job: Job, held_out: TextSet, predict: Predict) -> Measured:
         """The task's metrics, and precision, recall and F1 of each class."""
-        kind, labels = self.kind, held_out.labels
+        kind, labels, known = held_out.kind, held_out.labels, self.kind.num_outputs
         logits = _logits(held_out, predict)
+        is_known = np.ones(len(labels), bool)
+        if kind.num_outputs > known:  # labels that the model never predicts
+            is_known = labels < known if labels.ndim == 1 else ~labels[:, known:].any(axis=1)
+            logits = np.pad(logits, ((0, 0), (0, kind.num_outputs - known)), constant_values=_IMPOSSIBLE)
         scores = kind.scores(logits)
         predicted = kind.predicted_labels(scores)
-        losses = kind.losses(logits, labels)
+        losses = kind.losses(logits[is_known], labels[is_known])
         return Measured(
             metrics.evaluate(self.classification.task.metrics, labels, predicted, losses),
             {"num_examples": len(labels), "per_class": metrics.per_class(kind, labels, predicted),
              "confusion_matrix": metrics.confusion_matrix(kind, labels, predicted)},
-            shown=report.Shown(labels, predicted, kind.errors(scores, labels)),
-            warning=metrics.warning(kind, labels, predicted, float(losses.mean())))
+            shown=report.Shown(kind, labels, predicted, kind.errors(scores, labels)),
+            warning=metrics.warning(kind, labels[is_known], predicted[is_known], float(losses.mean())))
 
     def write(self, job: Job, test: TextSet, suffix: str, predict: Predict) -> None:
         self.write_predictions(job, _logits(test, predict), suffix)

@@ -130,7 +130,13 @@ def read_examples(task: Task, split: AnySplit, data_dir: str) -> Iterator[Exampl
     """Streams the examples of one of the task's files; see `rows.read_split`."""
     if isinstance(split, processors.ProcessorSplit):
         return processors.read(split, data_dir, task.kind)
-    return read_split(split, data_dir, task.kind)
+    return read_split(split, data_dir, kind_of(task, split))
+
+
+def kind_of(task: Task, split: AnySplit) -> label_types.Kind:
+    """What the labels of a file are: those of the task, and behind them those that only this file has."""
+    more = () if isinstance(split, processors.ProcessorSplit) else split.more_labels
+    return task.kind.with_more(more) if more else task.kind
 
 
 def content_of(split: AnySplit, data_dir: str, store_dir: str) -> List[Any]:
@@ -145,14 +151,15 @@ def load_texts(task: Task, split: AnySplit, data_dir: str, encoding: Encoding, s
                dynamic_padding: bool) -> TextSet:
     """Opens the tokenized examples of a file; tokenizes them if the store does not have them yet."""
     content = content_of(split, data_dir, store_dir)
-    kind = task.kind if split.columns.label is not None else None
+    labels = kind_of(task, split)
+    kind = labels if split.columns.label is not None else None
     columns = {"input_ids": store.Column(encoding.id_dtype, ragged=True),
                "first_segment_length": store.Column("int32", ragged=False),
                "num_left_out": store.Column("int32", ragged=False),
                "text": store.Column("uint32", ragged=False)}
     if kind:
         columns["label"] = kind.column
-    key = {"content": content, "labels": task.kind.labels,
+    key = {"content": content, "labels": labels.labels,
            "label_separator": task.kind.separator, "label_aliases": list(task.kind.aliases.items()),
            **encoding.facts(), "long_texts": encoding.long_texts.facts() or {}}
 
@@ -164,7 +171,7 @@ def load_texts(task: Task, split: AnySplit, data_dir: str, encoding: Encoding, s
         os.path.join(data_dir, split.file), encoding, store_dir, pathlib.Path(split.file).stem, key,
         columns, lambda: enumerate(read_examples(task, split, data_dir)), encode, unit="examples",
         chunk_size=_CHUNK_EXAMPLES)
-    return TextSet(records, task.kind, files.hash_of_json(content), encoding, dynamic_padding)
+    return TextSet(records, labels, files.hash_of_json(content), encoding, dynamic_padding)
 
 
 def encode_texts(examples: List[Example], kind: label_types.Kind,

@@ -4,6 +4,7 @@ from typing import Any, Dict, List, NamedTuple, Sequence
 
 import numpy as np
 
+from encoder.label_types import Kind
 from runs.capability import Measured
 from runs.report_page import Cell, MarkedTexts, Part, Section, Table, class_scores, items_at, number
 from tasks.data import read_examples
@@ -17,6 +18,7 @@ _MAX_LEVEL = 4  # characters of a label above a column; longer ones stand uprigh
 
 class Shown(NamedTuple):
     """What a model predicts for a set, and its mistakes."""
+    kind: Kind  # of the labels
     labels: np.ndarray  # [n] or [n, classes], see label_types
     predicted: np.ndarray  # like `labels`
     errors: np.ndarray  # [n], see `Kind.errors`
@@ -24,7 +26,7 @@ class Shown(NamedTuple):
 
 def page(classification: Classification, measured: Measured) -> List[Section]:
     """The sections on a dev set."""
-    labels, details = classification.kind.labels, measured.details
+    labels, details = measured.shown.kind.labels, measured.details
     note = ("Wrong predictions, the most confident first, with their probability." if labels
             else "The farthest off first.")
     return [class_scores(row.values() for row in details["per_class"]),
@@ -58,7 +60,7 @@ def confusion(labels: Sequence[str], counts: Sequence[Sequence[int]]) -> Table:
 
 def _mistakes(classification: Classification, shown: Shown) -> List[Dict[str, List[Part]]]:
     """The worst mistakes. Their texts are read again, because the store has only token ids."""
-    kind, task, errors = classification.kind, classification.task, shown.errors
+    kind, task, errors = shown.kind, classification.task, shown.errors
     worst = [index for index in np.argsort(-errors, kind="stable")[:_MAX_MISTAKES].tolist()
              if errors[index] > 0]
     examples = items_at(worst, read_examples(task, task.dev, classification.data_dir))

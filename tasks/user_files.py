@@ -85,6 +85,8 @@ def make_task(values: flags.FlagValues, names: Sequence[str],
             remembered = columns.Trained(*roles, values.header, table.width)
         _check_columns(splits[name], kind.name if kind else values.label_kind)
         kind = kind or _infer_kind(values, table, splits[name])
+        if name == "dev":
+            splits[name] = splits[name]._replace(more_labels=_more_labels(splits[name], kind))
     return Task(kind, _METRICS[kind.name], **splits,
                 trained_columns=remembered if "train" in names else None)
 
@@ -182,6 +184,25 @@ def _infer_kind(values: flags.FlagValues, table: columns.Table,
                  f"too few to learn from, such as {log.brief(repr(single[0]))} on line "
                  f"{lines[single[0]]}; are --label_column and --label_kind right?")
     return label_types.MultiLabel(labels, separator) if several else label_types.SingleLabel(labels)
+
+
+def _more_labels(split: Split, kind: label_types.Kind) -> Sequence[str]:
+    """The labels of a dev file that the model does not know, if they are few: rare ones may all be in it."""
+    if not kind.labels:
+        return ()
+    more: Counter[str] = collections.Counter()
+    num_rows = num_others = 0
+    for _, _, example in read_rows(_AsWritten(kind.separator, kind.labels), split, ""):
+        names = [name for name, has_it in example.label.items()
+                 if has_it and kind.aliases.get(name, name) not in kind.labels]
+        more.update(names)
+        num_rows, num_others = num_rows + 1, num_others + bool(names)
+    if not more or 2 * num_others > num_rows:  # then it is another column, and an error that names the line
+        return ()
+    shown = ", ".join(f"{log.brief(repr(label))} ({count:,})" for label, count in more.most_common(10))
+    log.warn(f"{split.file}: {num_others:,} of {num_rows:,} examples have labels that the model does not learn, since "
+             f"the training set has none of them: {shown}{', ...' if len(more) > 10 else ''}; they count as mistakes")
+    return tuple(sorted(more))
 
 
 def _joined(labels: Iterable[str]) -> Sequence[str]:

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from commands import run_here
+from commands import ends_with_error, run_here
 from conftest import on_tensorflow_2, sentences
 from engine.errors import UserError
 from runs import columns, predict
@@ -13,6 +13,10 @@ from runs import columns, predict
 
 def results_of(flags):
     return json.loads((flags["output_dir"] / "eval_results.json").read_text())
+
+
+def write(path, lines):
+    path.write_text("".join(f"{line}\n" for line in lines))
 
 
 def probabilities_of(flags):
@@ -53,3 +57,30 @@ def test_a_model_remembers_its_columns(tiny_model, tmp_path, capsys):
 def test_a_description_with_damaged_columns_is_refused(entry):
     with pytest.raises(UserError, match="--output_dir=out: task.json is damaged: its columns are"):
         columns.of_description(entry, "--output_dir=out")
+
+
+@pytest.mark.parametrize("label_kind", ["classes", "multi_label"])
+def test_labels_that_only_the_dev_set_has_are_mistakes_that_are_named(label_kind, tiny_model, tmp_path, capsys):
+    write(tmp_path / "train.tsv", ["text\tlabel", *["the cat\tred", "a dog\tblue"] * 16])
+    write(tmp_path / "dev.tsv", ["text\tlabel", *["the cat\tred", "a dog\tblue"] * 4, "the cat\ttea", "a dog\ttin",
+                                 "a bird\ttea"])
+    run_here(dict(tiny_model._asdict(), task_name="file", data_dir=tmp_path, do_train=True, do_eval=True,
+                  label_kind=label_kind, num_train_epochs=15, train_batch_size=8, learning_rate=3e-3,
+                  max_seq_length=16, num_cpu_replicas=1, output_dir=tmp_path / "out"))
+    said = capsys.readouterr().err
+    assert "3 of 11 examples have labels that the model does not learn" in said and "'tea' (2), 'tin' (1)" in said
+    results = json.loads((tmp_path / "out" / "eval_results.json").read_text())
+    assert results["eval_accuracy"] == pytest.approx(8 / 11)
+    assert results["eval_loss"] < 0.3  # of the examples whose label the model knows
+    assert {row["label"]: (row["recall"], row["num_examples"]) for row in results["per_class"]} == {
+        "red": (1, 4), "blue": (1, 4), "tea": (0, 2), "tin": (0, 1)}
+    report = (tmp_path / "out" / "report.html").read_text()
+    assert "tea" in report and "tin" in report
+
+
+def test_a_dev_set_of_other_labels_is_an_error(tiny_model, tmp_path, capsys):
+    write(tmp_path / "train.tsv", ["text\tlabel", *["the cat\tred", "a dog\tblue"] * 16])
+    write(tmp_path / "dev.tsv", ["text\tlabel", "the cat\tred", *["a dog\ttea"] * 2])
+    with ends_with_error(capsys, "dev.tsv, line 3: the label is 'tea'"):
+        run_here(dict(tiny_model._asdict(), task_name="file", data_dir=tmp_path, do_train=True, do_eval=True,
+                      max_seq_length=16, num_cpu_replicas=1, output_dir=tmp_path / "out"))
