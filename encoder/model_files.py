@@ -188,7 +188,8 @@ def check_encoder(checkpoint: checkpoints.Checkpoint, config: modeling.BertConfi
     Raises:
         UserError: it has nothing of a layer or of a part of all layers, such as the norms.
     """
-    names, missing = _variables_of_encoder(config), missing_variables(checkpoint, config)
+    names = [row.tensorflow for row in variables.correspondence(config.to_dict())[variables.ENCODER]]
+    missing = missing_variables(checkpoint, config, variables.ENCODER)
     if not missing:
         return
     lacks = (f"{flag}={checkpoint.path} lacks {len(missing)} of the {len(names)} variables of the "
@@ -201,13 +202,10 @@ def check_encoder(checkpoint: checkpoints.Checkpoint, config: modeling.BertConfi
     log.warn(f"{lacks}: a training starts them at random")
 
 
-def missing_variables(checkpoint: checkpoints.Checkpoint, config: modeling.BertConfig) -> List[str]:
-    """The names of the encoder's variables that a checkpoint lacks."""
-    return [name for name in _variables_of_encoder(config) if name not in checkpoint.shapes]
-
-
-def _variables_of_encoder(config: modeling.BertConfig) -> List[str]:
-    return [row.tensorflow for row in variables.correspondence(config.to_dict())[variables.ENCODER]]
+def missing_variables(checkpoint: checkpoints.Checkpoint, config: modeling.BertConfig, *parts: str) -> List[str]:
+    """The names of the variables that a checkpoint lacks of parts of the model, such as `variables.ENCODER`."""
+    table = variables.correspondence(config.to_dict())
+    return [row.tensorflow for part in parts for row in table[part] if row.tensorflow not in checkpoint.shapes]
 
 
 def _conversion(checkpoint: checkpoints.Checkpoint) -> str:

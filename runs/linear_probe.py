@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple, Ty
 
 import numpy as np
 
-from encoder import label_types, model_files
+from encoder import label_types, model_files, variables
 from encoder.label_types import Kind
 from engine import log
 from engine.data.batches import Source
@@ -128,8 +128,8 @@ def fitting(job: Job, forward: Forward, kind: Kind, unit: str, *, is_pooled: boo
         start, settings = job.settings.init_checkpoint, job.settings.training
         if not settings.fit_output_layer or not start or model_files.has_output_layer(start):
             return None
-        missing = model_files.missing_variables(start, job.model.config)
-        missing = [name for name in missing if is_pooled or "/pooler/" not in name]
+        parts = (variables.ENCODER, variables.POOLER) if is_pooled else (variables.ENCODER,)
+        missing = model_files.missing_variables(start, job.model.config, *parts)
         if missing:
             log.info(f"The output layer starts at random: {start.path} lacks {missing[0]}, which it reads from")
             return None

@@ -2,17 +2,15 @@
 
 import json
 import os
-import signal
 
 import numpy as np
 import pytest
 
-import run_classifier
-from commands import arguments, results_in, run_here
+from commands import results_in, run_here
 from conftest import checkpoint_values, write_cola
 from encoder import label_types
-from engine import interruption
 from engine.checkpoints import checkpoints
+from engine.errors import UserError
 from engine.training import run_record
 from runs import linear_probe
 from runs.linear_probe import Rows, fit_layer
@@ -122,13 +120,9 @@ def test_a_sample_has_the_same_share_of_each_class_and_at_least_one_example():
 # --- Commands ----------------------------------------------------------------------------
 
 
-def flags_of(model, folder, data_dir, **flags):
-    return {**dict(task_name="cola", data_dir=data_dir, max_seq_length=24, do_train=True, train_batch_size=16,
-                   num_cpu_replicas=1, output_dir=folder), **model._asdict(), **flags}
-
-
 def train(model, folder, data_dir, **flags):
-    run_here(flags_of(model, folder, data_dir, **flags))
+    run_here({**dict(task_name="cola", data_dir=data_dir, max_seq_length=24, do_train=True, train_batch_size=16,
+                     num_cpu_replicas=1, output_dir=folder), **model._asdict(), **flags})
     return checkpoint_values(str(folder))
 
 
@@ -174,13 +168,11 @@ def test_a_new_layer_alone_is_fitted_and_never_again(two_layers, data_dir, tmp_p
 
 def test_interrupted_while_it_is_fitted_a_training_ends_the_same(two_layers, data_dir, tmp_path, monkeypatch):
     expected = train(two_layers, tmp_path / "whole", data_dir, num_train_epochs=0.2)
-    values = run_classifier.define_flags()
-    values(["", *arguments(flags_of(two_layers, tmp_path / "resumed", data_dir, num_train_epochs=0.2))])
-    with monkeypatch.context() as patch, pytest.raises(interruption.Interrupted):
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
         def interrupted(*_):
-            raise interruption.Interrupted(signal.SIGTERM)
+            raise UserError("out of patience")
         patch.setattr(linear_probe, "fit_layer", interrupted)
-        run_classifier.main(values)
+        train(two_layers, tmp_path / "resumed", data_dir, num_train_epochs=0.2)
     actual = train(two_layers, tmp_path / "resumed", data_dir, num_train_epochs=0.2)
     for name, value in expected.items():
         np.testing.assert_array_equal(value, actual[name])
