@@ -24,7 +24,7 @@ from runs.capability import Job
 _MOST_ROWS = 20_000  # of features
 _MOST_LOGITS = 2_000_000  # of all rows: with many classes, there are fewer rows
 _FOLDS = 3
-_PENALTIES = (1.0, 1e-1, 1e-2, 1e-3, 1e-4)  # of the mean loss, per squared weight; the strongest first
+_PENALTIES = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)  # of the mean loss, per squared weight; the strongest first
 _ROUGHLY, _EXACTLY = 1e-4, 1e-9  # components of the gradient at which a fit ends
 # A feature that is nearly constant is no cause for large weights: its deviation counts as this share of
 # the root mean square of all features' deviations, at least.
@@ -44,6 +44,7 @@ class _Likelihood(NamedTuple):
     log_partition: Callable[[np.ndarray], np.ndarray]  # logits [n, k] → [n]
     mean: Callable[[np.ndarray], np.ndarray]  # logits [n, k] → the expected targets [n, k]
     constant: Callable[[np.ndarray], np.ndarray]  # targets → the logits of the best constant answer, [k]
+    variance: Callable[[np.ndarray], np.ndarray]  # the expected targets → their variances
     metric: str  # the name of the score
     score: Callable[[np.ndarray, np.ndarray], float]  # (targets, logits) → the higher the better
     of_constant: str  # the name of the same score of the constant answer
@@ -69,6 +70,7 @@ _LIKELIHOODS: Mapping[Type[Kind], _Likelihood] = {
         lambda labels, k: np.eye(k)[labels], _log_sum_exp,
         lambda logits: np.exp(logits - _log_sum_exp(logits)[:, np.newaxis]),
         lambda targets: np.log((targets.sum(axis=0) + 1) / (len(targets) + targets.shape[1])),
+        lambda mean: mean * (1 - mean),
         "accuracy", lambda targets, logits: float(
             (targets.argmax(axis=1) == logits.argmax(axis=1)).mean()), "most frequent class"),
     label_types.MultiLabel: _Likelihood(
@@ -76,11 +78,12 @@ _LIKELIHOODS: Mapping[Type[Kind], _Likelihood] = {
         lambda logits: np.logaddexp(0.0, logits).sum(axis=1),
         lambda logits: np.exp(-np.logaddexp(0.0, -logits)),
         lambda targets: np.log(targets.sum(axis=0) + 1) - np.log((1 - targets).sum(axis=0) + 1),
+        lambda mean: mean * (1 - mean),
         "micro F1", _micro_f1, "constant answer"),
     label_types.Regression: _Likelihood(
         lambda labels, k: labels.astype(np.float64)[:, np.newaxis],
         lambda logits: np.square(logits).sum(axis=1) / 2, lambda logits: logits,
-        lambda targets: targets.mean(axis=0), "R²", lambda targets, logits: float(
+        lambda targets: targets.mean(axis=0), np.ones_like, "R²", lambda targets, logits: float(
             1 - np.square(targets - logits).sum() / np.square(targets - targets.mean()).sum()), "mean"),
 }
 
@@ -141,24 +144,33 @@ def fitting(job: Job, forward: Forward, kind: Kind, unit: str, *, is_pooled: boo
             predictions = predictor.predict(
                 source.subset(indices), job.settings.evaluation.eval_batch_size, counter.advance,
                 as_on_one=True)
-        return fit_layer(rows_of(predictions["features"], indices), kind, unit, began)
+        return fit_layer(rows_of(predictions["features"], indices), kind, unit, began,
+                         job.model.config.hidden_dropout_prob)
     return fit
 
 
-def fit_layer(rows: Rows, kind: Kind, unit: str, began: float) -> FittedLayer:
-    """Fits a layer; without values if its answers are no better than a constant in cross-validation."""
+def fit_layer(rows: Rows, kind: Kind, unit: str, began: float, dropout: float = 0.0) -> FittedLayer:
+    """Fits a layer; without values if its answers are no better than a constant in cross-validation.
+
+    Args:
+        dropout: of the features in training, which the layer has to bear: where a feature is much larger than its
+            deviation, dropout is mostly noise, and the weight must be small.
+    """
     likelihood = _LIKELIHOODS[type(kind)]
     targets = likelihood.targets(rows.labels, kind.num_outputs)
     features, mean, deviation = _standardized(rows.features)
+    # The variance that dropout adds to the features, for each of them, [d].
+    noise = dropout / (1 - dropout) * (np.square(features).mean(axis=0) + np.square(
+        mean / np.where(deviation > 0, deviation, 1.0)))
     summary: Dict[str, Any] = {"is_used": False, "rows": len(features), "unit": unit}
     values: Dict[str, np.ndarray] = {}
     if deviation.any() and len(features) >= 2 * _FOLDS:
-        penalty, probed, constant = _cross_validate(likelihood, features, targets)
+        penalty, probed, constant = _cross_validate(likelihood, features, targets, noise)
         summary.update(metric=likelihood.metric, cross_validated=likelihood.score(targets, probed),
                        compared_with=likelihood.of_constant, of_that=likelihood.score(targets, constant))
         gains = likelihood.losses(constant, targets) - likelihood.losses(probed, targets)
         if gains.mean() > _CLEARLY * gains.std() / np.sqrt(len(gains)):
-            layer = _fit(likelihood, features, targets, penalty, _EXACTLY)
+            layer = _fit(likelihood, features, targets, noise, penalty, _EXACTLY)
             weights = layer.weights / deviation[:, np.newaxis]
             values = {"output_weights": weights.T.astype(np.float32),
                       "output_bias": (layer.bias - mean @ weights).astype(np.float32)}
@@ -187,7 +199,7 @@ def _standardized(features: np.ndarray) -> Tuple[np.ndarray, np.ndarray, np.ndar
     return (features - mean) / (deviation if deviation.any() else 1.0), mean, deviation
 
 
-def _cross_validate(likelihood: _Likelihood, features: np.ndarray, targets: np.ndarray
+def _cross_validate(likelihood: _Likelihood, features: np.ndarray, targets: np.ndarray, noise: np.ndarray
                     ) -> Tuple[float, np.ndarray, np.ndarray]:
     """The best penalty; the logits of the rows by layers that were fitted without them; those of constants."""
     fold = np.empty(len(targets), int)
@@ -201,7 +213,7 @@ def _cross_validate(likelihood: _Likelihood, features: np.ndarray, targets: np.n
         logits = np.empty_like(targets)
         for number in layers:
             layers[number] = _fit(likelihood, features[fold != number], targets[fold != number],
-                                  penalty, _ROUGHLY, layers[number])
+                                  noise, penalty, _ROUGHLY, layers[number])
             logits[fold == number] = layers[number].logits(features[fold == number])
         loss = likelihood.losses(logits, targets).mean()
         if best and loss >= best[0]:
@@ -210,16 +222,23 @@ def _cross_validate(likelihood: _Likelihood, features: np.ndarray, targets: np.n
     return best[1], best[2], constant
 
 
-def _fit(likelihood: _Likelihood, features: np.ndarray, targets: np.ndarray, penalty: float,
+def _fit(likelihood: _Likelihood, features: np.ndarray, targets: np.ndarray, noise: np.ndarray, penalty: float,
          tolerance: float, start: Optional[_Layer] = None) -> _Layer:
-    """The layer with the least mean loss + penalty / 2 * (|weights|² + |bias - constant|²).
+    """The layer with the least mean loss + penalty / 2 * (|weights|² + |bias - constant|²) under dropout.
+
+    What dropout adds to the mean loss is approximated by half the variance of the logits times that of the
+    targets (Wager et al., "Dropout Training as Adaptive Regularization", NeurIPS 2013, section 2), the latter of
+    the constant answer.
 
     Args:
         features, targets: [n, d], [n, k].
+        noise: the variance that dropout adds to each feature, [d].
         tolerance: the largest component of the gradient at the end.
     """
     from scipy.optimize import minimize
     (n, d), k, constant = features.shape, targets.shape[1], likelihood.constant(targets)
+    variance = likelihood.variance(likelihood.mean(constant[np.newaxis])[0])
+    penalties = penalty + noise[:, np.newaxis] * variance
 
     def unpacked(flat: np.ndarray) -> _Layer:
         return _Layer(flat[:d * k].reshape(d, k), flat[d * k:])
@@ -228,9 +247,9 @@ def _fit(likelihood: _Likelihood, features: np.ndarray, targets: np.ndarray, pen
         layer = unpacked(flat)
         logits, shift = layer.logits(features), layer.bias - constant
         error = (likelihood.mean(logits) - targets) / n
-        loss = likelihood.losses(logits, targets).mean() + penalty / 2 * (
-            np.square(layer.weights).sum() + np.square(shift).sum())
-        return loss, np.concatenate([(features.T @ error + penalty * layer.weights).ravel(),
+        loss = likelihood.losses(logits, targets).mean() + (
+            (penalties * np.square(layer.weights)).sum() + penalty * np.square(shift).sum()) / 2
+        return loss, np.concatenate([(features.T @ error + penalties * layer.weights).ravel(),
                                      error.sum(axis=0) + penalty * shift])
 
     start = start or _Layer(np.zeros((d, k)), constant)

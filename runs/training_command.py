@@ -205,7 +205,7 @@ def _warn(job: Job, warning: str) -> None:
     """Warns of a trained model, also in its record and report; the warning of the training goes first."""
     log.warn(warning)
     record = run_record.load(job.settings.output_dir)
-    run_record.write_warning(job.settings.output_dir, record and record.warning or warning)
+    run_record.update(job.settings.output_dir, warning=record and record.warning or warning)
 
 
 def _write_results(job: Job, measured: Mapping[str, Measured], checkpoint: Checkpoint,
