@@ -122,9 +122,9 @@ def test_its_progress_is_shown_by_words_and_kept_every_few_hundred_of_them(
     write_cola(tmp_path / "cola", ["old small house"] * 300)
     augment_here(model, tmp_path / "out", task_name="cola", data_dir=tmp_path / "cola")
     said = capsys.readouterr().err
-    shown = re.findall(r"Augmenting train\.tsv: (\d+)/300 examples, [\d.,]+ examples/s, "
+    shown = re.findall(r"Augmenting train\.tsv: (\d+)/300 examples(?:, [\d.,]+ examples/s)?, "
                        r"[\d.,]+ words/s", said)
-    assert shown.count("0") > 2 and sorted(set(map(int, shown))) == [0, 64, 128, 192, 256]
+    assert shown.count("0") > 1 and sorted(set(map(int, shown))) == [0, 64, 128, 192, 256]
     assert re.search(r"train\.tsv: 300 examples in .* words/s", said)
 
 

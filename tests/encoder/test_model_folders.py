@@ -219,7 +219,7 @@ def test_a_recipe_takes_an_export_with_its_vocabulary(tiny_classifier, bare_mach
         shutil.copy(str(tiny_classifier / name), str(inside))
     (folder / "saved_model.pb").write_text("")
     script = (f"source scripts/environment.sh; source scripts/inputs.sh; python={sys.executable}; "
-              "find_model; echo $model $vocab_file $lower_case")
+              "find_model; look_at_model_and_cards --num_gpus=0; echo $model $vocab_file $lower_case")
     result = run(bare_machine, script, MODEL=str(folder))
     assert result.stdout.splitlines()[-1] == f"{folder} {inside}/vocab.txt true", result.stderr
     (inside / "vocab.txt").unlink()

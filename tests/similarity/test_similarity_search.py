@@ -257,7 +257,7 @@ def test_the_progress_of_vectors_is_shown_within_a_chunk_and_equal_texts_count(
     shown = re.findall(r"Encoding: (\d+)/49 documents", said)
     assert len(shown) > 5 and "40" in shown, "40 differ"
     assert re.search(r"Encoding: 49 documents", said)
-    assert len(re.findall(r"Mining: 0/14 pairs, 0\.0 pairs/s, [\d.,]+ texts/s", said)) > 2
+    assert len(re.findall(r"Mining: 0/14 pairs, [\d.,]+ texts/s", said)) > 2
 
 
 # --- Wrong input -------------------------------------------------------------------------
