@@ -79,6 +79,7 @@ class Result(NamedTuple):
     """What is predicted for a text."""
     fields: Sequence[str]  # the columns of a line
     entry: Dict[str, Any]  # the same as a JSON object
+    norm: float = 1.0  # of a vector, before its length was made 1
 
 
 AnyResult = Union[Result, str]  # or why the model cannot read the text

@@ -142,8 +142,7 @@ def _line(form: str, names: Sequence[str], result: AnyResult) -> str:
     """The line of a result; `names` are those of its fields."""
     if isinstance(result, str):
         result = Result([""] * len(names), {"error": result})
-    fields, entry = result
-    return ("\t".join(fields) if form == "tsv" else json.dumps(entry, ensure_ascii=False)) + "\n"
+    return ("\t".join(result.fields) if form == "tsv" else json.dumps(result.entry, ensure_ascii=False)) + "\n"
 
 
 def open_model(values: flags.FlagValues) -> Predictions:

@@ -4,7 +4,7 @@ from typing import Any, Dict, List, Optional, Sequence, Union
 
 from absl import flags
 
-from engine import settings
+from engine import log, settings
 from engine.cli import device_flags
 from engine.errors import UserError
 from engine.inference import PredictionSettings
@@ -44,9 +44,11 @@ class TextPredictor:
             self._open = self._open_model()
         if not len(texts):
             return []
-        encoded = self._reader.encode([self._example(text) for text in texts])
-        return [{"error": result} if isinstance(result, str) else result.entry
-                for result in self._open.predict(encoded)]
+        examples = list(map(self._example, texts))
+        readable = [example for example in examples if not isinstance(example, str)]
+        predicted = iter(self._open.predict(self._reader.encode(readable)) if readable else ())
+        results = (each if isinstance(each, str) else next(predicted) for each in examples)
+        return [{"error": result} if isinstance(result, str) else result.entry for result in results]
 
     def close(self) -> None:
         """Frees the model's memory; the next call opens it again."""
@@ -62,8 +64,14 @@ class TextPredictor:
         trained, self._reader = kinds.open_reader(self._model_dir)
         return OpenModel(self._reader.forward, trained.checkpoint, values)
 
-    def _example(self, text: Text) -> Example:
-        first, second = (text, None) if isinstance(text, str) else text
+    def _example(self, text: Text) -> Union[Example, str]:
+        """A text as the model reads it, or why it is none: tables have None and NaN where a text is missing."""
+        try:
+            first, second = (text, None) if isinstance(text, str) else text
+        except (TypeError, ValueError):
+            first = second = None
+        if not isinstance(first, str) or not isinstance(second, (str, type(None))):
+            return f"must be a text, or a pair of texts, not {log.brief(repr(text))}"
         takes_pairs = self._reader.takes_pairs
         if takes_pairs not in (None, second is not None):
             raise UserError("the model takes " + ("pairs of texts, each as (first, second)"

@@ -10,7 +10,7 @@ import re
 import time
 import traceback
 from concurrent import futures
-from typing import Callable, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 from urllib import parse
 
 from starlette.applications import Starlette
@@ -26,6 +26,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from engine import log
 from engine.errors import UserError
 from engine.version import VERSION
+from runs.capability import Result
 from runs.rows import Example
 from serving import metrics, routes
 from serving.model import Closing, Deadline, Gone, Late, Limits, Overloaded, ServedModel, TooLong
@@ -45,7 +46,7 @@ class App(Starlette):
     """Answers requests to some models.
 
     Args:
-        models: by name; the first one answers the routes without a name.
+        models: by name; the first one that has a route answers it without a name.
         token: of all requests but those to the page and /health; None: none is needed.
         origins: of the other sites' pages that may call the service.
         is_local: only programs of this machine reach the service. Without a token it then answers
@@ -81,7 +82,7 @@ class App(Starlette):
 
     def _routes(self, prefix: str) -> List[Route]:
         posts = [*routes.REQUESTS, "/"]
-        gets = {**self._gets, "/": lambda model: self._page}
+        gets = {**self._gets, "/": lambda model: self._page, "/v1/models/{id}": self._retrieve}
         if prefix:  # the page's addresses are relative to the model's, with its slash
             posts, gets[""] = [*posts, ""], lambda model: RedirectResponse(f"{model.name}/", 308)
         return [*(Route(prefix + path, functools.partial(self._post, path), methods=["POST"])
@@ -97,15 +98,20 @@ class App(Starlette):
             if self._hosts is not None and host not in self._hosts and not _ADDRESS.fullmatch(host):
                 called = _error(Refusal(
                     403, "the service listens for this machine alone: --allowed_origin names sites "
-                    "that may call it, --token_file who may"))
+                    "that may call it, --token_file who may"), scope["path"])
             elif self._token is not None and not (
                     scheme.lower() == b"bearer" and hmac.compare_digest(token, self._token)
                     or scope["path"] in self._open and scope["method"] != "POST"):
                 called = _error(Refusal(401, "send the header Authorization: Bearer TOKEN",
-                                        **{"www-authenticate": "Bearer"}))
+                                        **{"www-authenticate": "Bearer"}), scope["path"])
             await called(scope, receive, send)
 
         return call
+
+    def _first_with(self, path: str) -> str:
+        """The first model that has a route; the first of all, if none has it or the route is of all models."""
+        fits = routes.REQUESTS[path].fits if path in routes.REQUESTS else (lambda model: True)
+        return next((name for name, model in self._models.items() if fits(model)), self._first)
 
     def _model(self, name: str) -> ServedModel:
         if name not in self._models:
@@ -114,7 +120,8 @@ class App(Starlette):
         return self._models[name]
 
     async def _get(self, answer: Callable[[ServedModel], Response], request: Request) -> Response:
-        return answer(self._model(request.path_params.get("name", self._first)))
+        named = request.path_params
+        return answer(self._model(named.get("id", named.get("name", self._first))))
 
     def _health(self, model: ServedModel) -> Response:
         """Answers once the models are open."""
@@ -122,9 +129,11 @@ class App(Starlette):
 
     def _list(self, model: ServedModel) -> Response:
         """The models, as OpenAI's clients expect them."""
-        return JSONResponse({"object": "list", "data": [
-            {"id": name, "object": "model", "created": 0, "owned_by": "this service"}
-            for name in self._models]})
+        return JSONResponse({"object": "list", "data": list(map(_openai_model, self._models))})
+
+    def _retrieve(self, model: ServedModel) -> Response:
+        """A model, as OpenAI's clients expect it."""
+        return JSONResponse(_openai_model(model.name))
 
     def _show_metrics(self, model: ServedModel) -> Response:
         """Metrics for Prometheus."""
@@ -159,7 +168,8 @@ class App(Starlette):
 
     async def _post(self, path: str, request: Request) -> Response:
         """The answer of a model. Once the client has gone, nothing more is computed."""
-        model, limits = self._model(request.path_params.get("name", self._first)), self._limits
+        limits, name = self._limits, request.path_params.get("name") or self._first_with(path)
+        model = self._model(name)
         route = path if path in routes.REQUESTS else routes.main_route(model)
         # A page of another site can send texts and forms without asking, and JSON it cannot.
         content_type = request.headers.get("content-type", "").split(";")[0].strip().lower()
@@ -203,11 +213,11 @@ class App(Starlette):
                 is_named: bool) -> Response:
         start, status, num_texts = time.monotonic(), 500, 0
 
-        def predict(examples: List[Example], truncate: Optional[bool]) -> List[routes.Entry]:
+        def predict(examples: List[Example], truncate: Optional[bool]) -> List[Result]:
             nonlocal num_texts
-            entries = self._predict(model, examples, bool(truncate), deadline, request.is_split)
-            num_texts = len(entries)
-            return entries
+            results = self._predict(model, examples, bool(truncate), deadline, request.is_split)
+            num_texts = len(results)
+            return results
 
         try:
             request = routes.REQUESTS[route].read(body)
@@ -230,7 +240,7 @@ class App(Starlette):
             self._metrics.count(model.name, route, status, time.monotonic() - start, num_texts)
 
     def _predict(self, model: ServedModel, examples: List[Example], truncate: bool,
-                 deadline: Deadline, is_split: bool) -> List[routes.Entry]:
+                 deadline: Deadline, is_split: bool) -> List[Result]:
         limit, results = self._limits.max_client_batch_size, []
         if len(examples) > limit and not is_split:
             raise Refusal(
@@ -252,14 +262,18 @@ class App(Starlette):
         for index, result in enumerate(results):
             if isinstance(result, str):
                 raise Refusal(422, result, routes.UNREAD, index)
-        return [result.entry for result in results]
+        return results
 
 
-def _error(refusal: Refusal, path: str = "") -> Response:
+def _openai_model(name: str) -> Dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "this service"}
+
+
+def _error(refusal: Refusal, path: str) -> Response:
     body = {"error": refusal.detail, "error_type": refusal.error_type}
     if refusal.index is not None:
         body["index"] = refusal.index
-    if path.endswith("/embeddings"):  # OpenAI's
+    if path.endswith("/embeddings") or "/v1/" in path:  # OpenAI's
         body = {"message": refusal.detail, "code": refusal.status_code, "type": refusal.error_type}
     return JSONResponse(body, refusal.status_code, refusal.headers)
 
@@ -268,7 +282,7 @@ async def _refuse(request: Request, error: HTTPException) -> Response:
     if not isinstance(error, Refusal):  # Starlette's
         error = Refusal(error.status_code, f"{error.detail}; see /openapi.json",
                         **(error.headers or {}))
-    return _error(error, request.url.path)
+    return _error(error, request.scope["path"])
 
 
 async def _ignore(request: Request, error: ClientDisconnect) -> Response:
@@ -278,8 +292,8 @@ async def _ignore(request: Request, error: ClientDisconnect) -> Response:
 async def _fail(request: Request, error: Exception) -> Response:
     """Logs a bug of ours; the service goes on."""
     lines = traceback.format_exception(None, error, error.__traceback__)
-    log.warn(f"no answer to {request.url.path!r}: {''.join(lines)}")
-    return _error(Refusal(500, "internal error", routes.BACKEND))
+    log.warn(f"no answer to {request.scope['path']!r}: {''.join(lines)}")
+    return _error(Refusal(500, "internal error", routes.BACKEND), request.scope["path"])
 
 
 def _page_response() -> Response:

@@ -17,15 +17,15 @@ from typing_extensions import Annotated, Literal
 
 from engine import log
 from engine.version import VERSION
+from runs.capability import Result
 from runs.rows import Example
 from serving.model import ServedModel
 
 # Types of errors, as clients of Text Embeddings Inference know them, and one of ours.
 VALIDATION, EMPTY, UNREAD, BACKEND, OVERLOADED, UNHEALTHY, TIMEOUT = (
     "validation", "empty", "tokenizer", "backend", "overloaded", "unhealthy", "timeout")
-Entry = Dict[str, Any]
-# (examples, whether to cut those that are too long) → their entries
-Predict = Callable[[List[Example], Optional[bool]], List[Entry]]
+# (examples, whether to cut those that are too long) → their results
+Predict = Callable[[List[Example], Optional[bool]], List[Result]]
 
 
 class Refusal(HTTPException):
@@ -96,7 +96,7 @@ class Request(Options):
         names = [part for part in fault["loc"] if isinstance(part, str) and "depth " not in part]
         value = log.brief(json.dumps(fault["input"], default=repr))
         message = f"`{'.'.join(names)}`" if names else "the body"
-        if fault["type"] in ("literal_error", "none_required"):  # what other services have
+        if fault["type"] in ("literal_error", "none_required", "extra_forbidden"):  # what other services have
             raise Refusal(422, f"{message}: {value} is not served; leave it out", index=index)
         message += f": {fault['msg']}"
         if fault["type"] == "too_short":
@@ -119,12 +119,18 @@ class Request(Options):
         raise NotImplementedError
 
 
+class Parameters(Options):
+    """Options of a task, as clients of Hugging Face send them; others than these are refused."""
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+
 class PredictRequest(Request):
     """Predicts for a text, a pair of texts, or many. A classifier answers its labels, best first;
     other models answer an object, such as {"value": 3.5} or {"entities": [...]}."""
     column = None
     inputs: _Rows = Field(
         description="a text, a pair [text, text], or a list of such rows [[text], [text, text]]")
+    parameters: Optional[Parameters] = None
 
     def answer(self, model: ServedModel, predict: Predict) -> Any:
         is_batch = isinstance(self.inputs, list) and isinstance(self.inputs[0], list)
@@ -137,8 +143,9 @@ class PredictRequest(Request):
                 False: "the model takes single texts: a text, or several as [[text], [text], ...]",
                 None: "the model reads texts or pairs of texts, and not both in a request",
             }[takes_pairs], index=are_pairs.index(misfit))
-        answers = predict([Example(row[0], row[1] if len(row) == 2 else None, None)
-                           for row in rows], self.truncate)
+        answers = [result.entry for result in predict(
+            [Example(row[0], row[1] if len(row) == 2 else None, None) for row in rows],
+            self.parameters and self.parameters.truncate or self.truncate)]
         if "probabilities" in answers[0]:
             answers = [sorted(({"score": score, "label": label} for label, score in
                                entry["probabilities"].items()), key=lambda each: -each["score"])
@@ -149,24 +156,28 @@ class PredictRequest(Request):
 class Vectors(Request):
     """A request for vectors of texts; cuts them to `dimensions`, and to the length 1 again."""
     dimensions: Optional[Annotated[int, Field(ge=1)]] = None
+    normalize: Optional[bool] = None
 
     def vectors(self, texts: List[str], predict: Predict) -> List[List[float]]:
         """A vector for each text."""
-        entries = predict([Example(text, None, None) for text in texts], self.truncate)
-        vectors = [entry["vector"] for entry in entries]
+        results = predict([Example(text, None, None) for text in texts], self.truncate)
+        vectors = [result.entry["vector"] for result in results]
+        if self.normalize is False:
+            vectors = (np.array(vectors) * [[result.norm] for result in results]).tolist()
         if self.dimensions is None:
             return vectors
         if self.dimensions > len(vectors[0]):
             raise Refusal(422, f"`dimensions`: the model's vectors have {len(vectors[0])} "
                           f"components, not {self.dimensions}")
         cut = np.array(vectors)[:, :self.dimensions]
+        if self.normalize is False:
+            return cut.tolist()
         return (cut / np.maximum(np.linalg.norm(cut, axis=1, keepdims=True), 1e-12)).tolist()
 
 
 class EmbedRequest(Vectors):
-    """Gives each text a vector of length 1."""
+    """Gives each text a vector, of length 1 but with "normalize": false."""
     inputs: _Texts
-    normalize: Optional[Literal[True]] = None
     prompt_name: Optional[str] = None
 
     def answer(self, model: ServedModel, predict: Predict) -> List[List[float]]:
@@ -199,13 +210,13 @@ class Comparison(BaseModel):
 class SimilarityRequest(Request):
     """Compares a text with others: the cosine of their vectors."""
     inputs: Comparison
-    parameters: Optional[Options] = None
+    parameters: Optional[Parameters] = None
 
     def answer(self, model: ServedModel, predict: Predict) -> List[float]:
         source, parameters = self.inputs.source_sentence, self.parameters or self
         examples = [Example(source, text, None) for text in _listed(self.inputs.sentences)]
-        return [min(1.0, entry["similarity"])  # rounding exceeds it
-                for entry in predict(examples, parameters.truncate or self.truncate)]
+        return [min(1.0, result.entry["similarity"])  # rounding exceeds it
+                for result in predict(examples, parameters.truncate or self.truncate)]
 
 
 class RerankRequest(Request):
@@ -224,7 +235,8 @@ class RerankRequest(Request):
         texts = _listed(self.texts)
         pairs = [(text, self.query) if model.reader.ranks_first else (self.query, text)
                  for text in texts]
-        entries = predict([Example(*pair, None) for pair in pairs], self.truncate)
+        entries = [result.entry for result in predict(
+            [Example(*pair, None) for pair in pairs], self.truncate)]
         scores = [entry["value"] if "value" in entry else list(entry["probabilities"].values())[1]
                   for entry in entries]
         return [{"index": index, "score": scores[index],

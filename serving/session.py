@@ -143,36 +143,57 @@ def _restored(model: Served, device: str, *, inlined: bool = False
 
 @contextlib.contextmanager
 def _converted(model: Served) -> Iterator[str]:
-    """The path of the model's ONNX file, which the first start leaves in the model's folder.
+    """The path of the model's ONNX file, which the first start leaves in the model's folder, with its hash.
 
-    Its name has a hash of all that determines its content. Where the folder cannot be written, each
-    start makes a file of its own.
+    Its name has a hash of all that determines its content. A damaged file is made again. Where the folder
+    cannot be written, each start makes a file of its own.
     """
     folder = model.files.folder
     sources = [f"{model.files.checkpoint.path}.index", *filter(os.path.exists, (
         os.path.join(folder, name) for name in (model_files.CONFIG, task_json.FILE)))]
     key = hashlib.sha256(" ".join([VERSION, *map(files.hash_of_file, sources)]).encode("ascii"))
     name = _FILE.format(key.hexdigest()[:16])
+    path = os.path.join(folder, name)
+    if os.path.exists(path):
+        if _recorded_hash(path) == files.hash_of_file(path):
+            yield path
+            return
+        log.warn(f"{path} is damaged, or has no record of its content: it is made again")
     with tempfile.TemporaryDirectory() as temporary:
-        path = os.path.join(folder, name)
-        if not os.path.exists(path):
-            if not os.access(folder, os.W_OK):
-                log.warn(f"{folder} cannot be written: each start converts the model to ONNX again")
-                folder, path = temporary, os.path.join(temporary, name)
-            log.info(f"Converting the model to ONNX: {path}")
-            session, inputs, predictions = _restored(model, "/cpu:0", inlined=True)
-            with session, files.atomic_path(path) as draft:
-                graph = onnx_file.frozen(session, [tensor.name for tensor in predictions.values()])
-                used = {node.name for node in graph.node}
-                onnx_file.convert(
-                    draft, graph,
-                    {tensor.name: name for name, tensor in inputs.items() if tensor.op.name in used},
-                    {tensor.name: name for name, tensor in predictions.items()})
-            for other in glob.glob(os.path.join(glob.escape(folder), _FILE.format("*"))):
-                if other != path:  # of an earlier checkpoint; another process may remove it, too
-                    with contextlib.suppress(FileNotFoundError):
-                        os.remove(other)
+        try:
+            _convert(model, path)
+        except OSError as error:
+            log.warn(f"{folder} cannot be written ({error}): each start converts the model to ONNX again")
+            path = os.path.join(temporary, name)
+            _convert(model, path)
+        for other in glob.glob(os.path.join(glob.escape(folder), _FILE.format("*"))):
+            if other != path:  # of an earlier checkpoint; another process may remove it, too
+                for old in (other, f"{other}.json"):
+                    with contextlib.suppress(OSError):
+                        os.remove(old)
         yield path
+
+
+def _convert(model: Served, path: str) -> None:
+    log.info(f"Converting the model to ONNX: {path}")
+    with files.atomic_path(path) as draft:
+        session, inputs, predictions = _restored(model, "/cpu:0", inlined=True)
+        with session:
+            graph = onnx_file.frozen(session, [tensor.name for tensor in predictions.values()])
+        used = {node.name for node in graph.node}
+        onnx_file.convert(
+            draft, graph,
+            {tensor.name: name for name, tensor in inputs.items() if tensor.op.name in used},
+            {tensor.name: name for name, tensor in predictions.items()})
+        files.write_json(f"{path}.json", {"sha256": files.hash_of_file(draft)})
+
+
+def _recorded_hash(path: str) -> Optional[str]:
+    """The hash of a file's content when it was made; None if that is not known."""
+    try:
+        return files.read_record(f"{path}.json", "the record", {"sha256": str})["sha256"]
+    except UserError:
+        return None
 
 
 def _open(onnxruntime: Any, path: str, devices: Devices, spins: bool) -> Any:

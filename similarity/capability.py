@@ -139,7 +139,7 @@ class TextEncoder(Capability):
 
     def outputs(self, inputs: Dict[str, tf.Tensor], mode: Mode) -> Dict[str, tf.Tensor]:
         """The vectors."""
-        return self.forward()(inputs, mode).predictions
+        return {"vectors": self.forward()(inputs, mode).predictions["vectors"]}
 
     def card(self) -> Card:
         prefix, sizes = self.similarity.query_prefix, self.similarity.matryoshka
@@ -163,7 +163,7 @@ padding; `segment_ids`, all 0.""",
             texts = data.encode([files.Example(
                 (example.text_a, example.text_b or "") if is_pair else (example.text_a,))
                 for example in examples], self.encoding, self.similarity.query_prefix)
-            return Encoded(texts.source(), lambda predictions: _results(texts, predictions["vectors"]),
+            return Encoded(texts.source(), lambda predictions: _results(texts, **predictions),
                            texts.num_left_out)
 
         return Reader(self.forward(), encode, None, ["vector"], pair_columns=["similarity"])
@@ -192,11 +192,11 @@ def loss_of_equals(texts: TextSet, objective: Objective, indices: np.ndarray) ->
     return float(np.log1p(np.searchsorted(scores, scores, side="left").sum()))
 
 
-def _results(texts: TextSet, vectors: np.ndarray) -> Iterator[Result]:
+def _results(texts: TextSet, vectors: np.ndarray, norms: np.ndarray) -> Iterator[Result]:
     if texts.num_texts == 1:
         for number in texts.numbers[:, 0]:
             values = [float(f"{value:.9g}") for value in vectors[number]]
-            yield Result([json.dumps(values)], {"vector": values})
+            yield Result([json.dumps(values)], {"vector": values}, float(norms[number]))
     else:
         for similarity in evaluation.similarities(vectors, texts.numbers)[:, 0]:
             yield Result([f"{similarity:.9g}"], {"similarity": float(f"{similarity:.9g}")})

@@ -22,7 +22,7 @@ class Objective(NamedTuple):
 
 
 def forward_of(config: modeling.BertConfig, pooling: str) -> Forward:
-    """A model without a loss, whose prediction is "vectors", float32 [b, D], of norm 1.
+    """A model without a loss, which predicts "vectors", float32 [b, D], of norm 1, and "norms", [b]: of before.
 
     Its features are input_ids, input_mask and segment_ids, int32 [b, t].
 
@@ -31,7 +31,7 @@ def forward_of(config: modeling.BertConfig, pooling: str) -> Forward:
     """
     def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
         vectors = _vectors(config, features, mode, pooling)
-        return Outputs(None, {"vectors": tf.nn.l2_normalize(vectors, -1)})
+        return Outputs(None, {"vectors": tf.nn.l2_normalize(vectors, -1), "norms": tf.norm(vectors, axis=-1)})
     return forward
 
 

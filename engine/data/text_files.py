@@ -180,10 +180,14 @@ def json_objects(path: Path, odd: Optional[OddRows] = None, read: Callable[[int,
             yield line_number, attempt(odd, None, of_line, line_number, line)
 
 
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no value of JSON; null stands for one that is missing")
+
+
 def json_object(path: str, line_number: int, line: str) -> dict:
     """The object that a line holds; raises a UserError if it is none."""
     try:
-        value = json.loads(line)
+        value = json.loads(line, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         reason = (f"{error.msg}, character {error.pos + 1}"
                   if isinstance(error, json.JSONDecodeError) else error)

@@ -53,6 +53,10 @@ def test_openai(url, vectors):
         embed([[5, 6]])
     with pytest.raises(openai.APIStatusError, match="not an embedding model"):
         embed(TEXTS, model="classifier")
+    assert client.models.retrieve("vectors").id == "vectors"
+    with pytest.raises(openai.NotFoundError) as caught:
+        client.models.retrieve("gpt-4o")
+    assert caught.value.body["message"].startswith("there is no such model")
 
 
 def test_huggingface_hub(url, service, vectors):
@@ -61,7 +65,7 @@ def test_huggingface_hub(url, service, vectors):
         np.testing.assert_allclose(client.feature_extraction(TEXTS[0], **options), vectors[:1], atol=1e-5)
     np.testing.assert_allclose(client.sentence_similarity(
         TEXTS[0], TEXTS[1:], model=f"{url}/models/vectors/similarity"), vectors[1:] @ vectors[0], atol=1e-5)
-    for refused in ({"truncation_direction": "Left"}, {"prompt_name": "query"}, {"normalize": False}):
+    for refused in ({"truncation_direction": "Left"}, {"prompt_name": "query"}):
         with pytest.raises(huggingface_hub.errors.HfHubHTTPError) as caught:
             client.feature_extraction(TEXTS[0], **refused)
         assert caught.value.response.status_code == 422

@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 
+import extract_features
 from commands import run_here
 from conftest import sentences
 from runs import predict
@@ -113,6 +114,48 @@ def test_vectors_are_those_of_predict_under_both_interfaces(service):
                                 for each in coded], vectors, atol=1e-5)
 
 
+def test_vectors_that_are_not_normalized_are_the_means_of_the_states(service, models, tiny_model, tmp_path):
+    texts = sentences(4)
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
+    run_here(dict(tiny_model._asdict(), init_checkpoint=models["vectors"], input_file=tmp_path / "texts.txt",
+                  layers=-1, pooling="mean", max_seq_length=24, num_cpu_replicas=1,
+                  output_file=tmp_path / "vectors.npy"), extract_features)
+    expected = np.load(str(tmp_path / "vectors.npy"))
+    assert np.abs(np.linalg.norm(expected, axis=1) - 1).min() > 0.1
+    for more, columns in ({}, None), ({"dimensions": 4}, 4):
+        body = {"inputs": texts, "normalize": False, **more}
+        np.testing.assert_allclose(
+            service.post("/models/vectors/embed", body).body, expected[:, :columns], atol=1e-4)
+
+
+def test_a_route_without_a_name_goes_to_the_first_model_that_has_it(service):
+    texts = {"query": "the [MASK] dog", "texts": ["cat", "bird"]}
+    named = service.post("/models/scorer/rerank", texts)  # the first of those that take pairs
+    assert service.post("/rerank", texts).body == named.body and named.status == 200
+    assert service.post("/embed", {"inputs": "cat"}).status == 200
+    assert service.post("/embed_all", {"inputs": "cat"}).status == 424  # no model has it
+
+
+def test_parameters_of_other_tasks_are_refused_by_name(service):
+    for parameters, name in (({"candidate_labels": ["a"]}, "candidate_labels"), ({"top_k": 2}, "top_k")):
+        answer = service.post("/predict", {"inputs": "the cat", "parameters": parameters})
+        assert answer.status == 422 and answer.body["error"].startswith(f"`parameters.{name}`: ")
+    assert service.post("/predict", {"inputs": "the cat", "parameters": {"truncate": True}}).status == 200
+    answer = service.post("/models/vectors/similarity", {
+        "inputs": {"source_sentence": "a", "sentences": ["b"]}, "parameters": {"measure": "dot"}})
+    assert answer.status == 422 and "`parameters.measure`" in answer.body["error"]
+
+
+@pytest.mark.parametrize("host", ["[", "a/v1/embeddings?", "[::1"])
+def test_an_odd_host_changes_no_answer(service, host):
+    """The path is the request's, whatever the host says."""
+    for path, key in (("/nowhere", "error"), ("/v1/nowhere", "message")):
+        answer = service.get(path, host=host)
+        if host == "[":  # no address and no name: it may be a page of another site
+            assert answer.status in (403, 404)
+        assert answer.status != 500 and key in answer.body
+
+
 def test_dimensions_cut_vectors_to_the_length_1_again(service):
     texts, named = sentences(3), "/models/vectors"
     whole = np.array(service.post(f"{named}/embed", {"inputs": texts}).body)
@@ -144,7 +187,7 @@ def test_a_model_s_prompt_of_queries_is_put_before_texts(tiny_model, tmp_path):
 
 def test_fields_of_other_services_are_refused_by_name_and_value(service):
     for route, field, values in [
-            ("embed", "truncation_direction", ["Left", "left"]), ("embed", "normalize", [False]),
+            ("embed", "truncation_direction", ["Left", "left"]),
             ("embed", "prompt_name", ["query"]), ("embed", "encoding_format", ["base64"]),
             ("predict", "raw_scores", [True]), ("predict", "prompt_name", ["query"]),
             ("similarity", "dimensions", [4])]:
@@ -242,10 +285,10 @@ def test_a_route_that_the_model_does_not_have_answers_424(service):
         for route in set(bodies) - set(served):
             answer = service.post(f"/models/{name}{route}", bodies[route])
             assert answer.status == 424 and "model is not a" in json.dumps(answer.body)
-    refused = service.post("/embed", {"inputs": "a"})
+    refused = service.post("/models/classifier/embed", {"inputs": "a"})
     assert refused.body == {"error": "model is not an embedding model; see /predict",
                             "error_type": "backend"}
-    assert service.post("/v1/embeddings", {"input": "a"}).body == {
+    assert service.post("/models/classifier/v1/embeddings", {"input": "a"}).body == {
         "message": refused.body["error"], "code": 424, "type": "backend"}
 
 

@@ -1,5 +1,6 @@
 """A served model of each kind, asked by many callers at a time, beside `TextPredictor`."""
 
+import errno
 import os
 import shutil
 import threading
@@ -11,6 +12,7 @@ from absl import flags
 from conftest import checkpoint_values, on_tensorflow_2, sentences
 from engine.checkpoints import checkpoints
 from engine.cli import device_flags
+from engine.disk import files
 from engine.errors import UserError
 from runs import kinds
 from runs.rows import Example
@@ -92,6 +94,51 @@ def test_each_kind_answers_many_callers_as_the_predictor_does(toys, kind, engine
         assert_close(entries(answer(served, examples_of(pairs))), predictor(pairs))
     served.close()
     predictor.close()
+
+
+@on_tensorflow_2
+@pytest.mark.parametrize("damage", [
+    lambda content: content[:len(content) // 2] + bytes(8) + content[len(content) // 2 + 8:],
+    lambda content: content[:100]])
+def test_a_damaged_file_of_onnxruntime_is_made_again(damage, toys, tmp_path, capfd):
+    pytest.importorskip("onnxruntime")
+    shutil.copytree(toys["classifier"], str(tmp_path / "model"), ignore=shutil.ignore_patterns("serving-*"))
+
+    def answers():
+        served = serve(tmp_path / "model", engine=None)
+        try:
+            return answer(served, [Example("the cat", None, None)])[0].entry, capfd.readouterr().err
+        finally:
+            served.close()
+
+    expected, _ = answers()
+    path, = (tmp_path / "model").glob("serving-*.onnx")
+    whole = path.read_bytes()
+    path.write_bytes(damage(whole))
+    entry, said = answers()
+    assert_close(entry, expected)
+    assert f"{path} is damaged" in said
+    assert answers() == (entry, "")
+
+
+@on_tensorflow_2
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
+def test_a_model_s_folder_that_takes_no_file_is_served(number, toys, tmp_path, monkeypatch, capfd):
+    pytest.importorskip("onnxruntime")
+    shutil.copytree(toys["classifier"], str(tmp_path / "model"), ignore=shutil.ignore_patterns("serving-*"))
+    publish = files.publish
+
+    def refused(temporary, path):
+        if str(tmp_path) in str(path):
+            raise OSError(number, os.strerror(number), path)
+        publish(temporary, path)
+
+    monkeypatch.setattr(files, "publish", refused)
+    served = serve(tmp_path / "model", engine="onnxruntime")
+    assert "label" in answer(served, [Example("the cat", None, None)])[0].entry
+    served.close()
+    assert not list((tmp_path / "model").glob("serving-*"))
+    assert f"{os.strerror(number)}" in capfd.readouterr().err
 
 
 @on_tensorflow_2

@@ -80,7 +80,18 @@ def test_a_text_predictor_answers_alike_whatever_the_size_of_the_list(trained, t
     assert_are_expected(predictor(texts[:2]), trained)
     with pytest.raises(UserError, match="the model takes single texts"):
         predictor([("one", "two")])
+    missing = predictor([texts[0], None, float("nan"), 7, ("one", None, "three"), b"ab", texts[1]])
+    assert ["error" in each for each in missing] == [False, True, True, True, True, True, False]
+    assert missing[2]["error"] == "must be a text, or a pair of texts, not nan"
+    assert_are_expected([missing[0], missing[-1]], trained)
     predictor.close()
+
+
+def test_what_json_does_not_have_is_no_word(trained, tmp_path):
+    (tmp_path / "texts.jsonl").write_text('{"text": "one"}\n{"text": NaN}\n')
+    predict_here(trained, input_file=tmp_path / "texts.jsonl", output_file=tmp_path / "answers.jsonl")
+    first, second = map(json.loads, (tmp_path / "answers.jsonl").read_text().splitlines())
+    assert "label" in first and "NaN is no value of JSON" in second["error"]
 
 
 def test_a_pickled_text_predictor_opens_the_model_where_it_is_called(trained, texts):
