@@ -1,10 +1,11 @@
 """HTTP connections: uvicorn's, with limits on how long and how much a client sends."""
 
 import asyncio
+import contextlib
 import logging
 import re
 import socket
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Iterator, Optional
 
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -59,8 +60,15 @@ async def _serve(server: Server, listener: socket.socket, ends: Callable[[], boo
 
 
 class _Server(Server):
+    """A server that leaves signals to the command; uvicorn calls the one method or the other, by its version."""
+
     def install_signal_handlers(self) -> None:
-        """The command has its own."""
+        """Installs none."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Captures none."""
+        yield
 
 
 class _Connection(HttpToolsProtocol):
