@@ -40,13 +40,14 @@ class Variant(NamedTuple):
     corrected: bool = False  # with Adam's bias correction
     is_before: bool = False  # in the checkout of --before
     window: Optional[int] = None  # in batches; None: by the length of the training
-    fits: bool = True  # the output layer before the training
+    fits: str = ""  # --fit_output_layer; "": its default
     peer: Tuple[str, ...] = ()  # flags of the peer, which trains in place of ours
 
 
 VARIANTS = {
     "plain": Variant("Google's update"),
-    "random": Variant("output layer starts at random", fits=False),
+    "fitted": Variant("output layer fitted", fits="true"),
+    "random": Variant("output layer starts at random", fits="false"),
     "corrected": Variant("`--adam_bias_correction`", corrected=True),
     "before": Variant("before", is_before=True),
     "before_corrected": Variant("before, `--adam_bias_correction`", corrected=True, is_before=True),
@@ -191,7 +192,7 @@ runpy.run_module({path.replace(".py", "")!r}, run_name="__main__")""", *command]
              f"--seeds={','.join(map(str, args.seeds))}", f"--learning_rates={cell.rate}",
              f"--num_train_epochs={data.epochs}", f"--store_dir={args.work_dir}/store",
              f"--adam_bias_correction={variant.corrected}",
-             *([] if variant.fits else ["--fit_output_layer=false"])],
+             *([f"--fit_output_layer={variant.fits}"] if variant.fits else [])],
             cwd=args.before if variant.is_before else report.ROOT, stdout=log, stderr=log, check=True)
     ended = tries_of(args, cell)
     shutil.rmtree(output_dir)
