@@ -18,12 +18,12 @@ check_inputs() {
   for name in DATA_DIR MODEL MASKED_LM; do
     [[ -z ${!name:-} || -d ${!name} ]] || fail "$name=${!name} is not a folder"
   done
-  [[ -z ${MODEL:-} || -f $MODEL/bert_config.json || -f $MODEL/assets.extra/bert_config.json ||
-      -f $MODEL/config.json ]] || fail "MODEL=$MODEL has neither bert_config.json (a model folder," \
-    "an export) nor config.json (Hugging Face)"
   for name in GLOVE POOL; do
     [[ -z ${!name:-} || -f ${!name} ]] || fail "$name=${!name} is not a file"
   done
+  [[ -z ${MODEL:-} || -f $MODEL/bert_config.json || -f $MODEL/assets.extra/bert_config.json ||
+      -f $MODEL/config.json ]] || fail "MODEL=$MODEL has neither bert_config.json (a model folder," \
+    "an export) nor config.json (Hugging Face)"
   [[ -z ${STUDENT:-} || -d $STUDENT || $STUDENT =~ ^[1-9][0-9]*(,[1-9][0-9]*){3}$ ]] ||
     fail "STUDENT=$STUDENT is neither layers,hidden,heads,intermediate nor a folder"
   mkdir -p "$work"

@@ -127,7 +127,8 @@ def test_cards_exchange_each_dense_gradient_once_and_the_rows_of_the_embeddings(
     by_card = all_reduces(step)
     assert len(by_card) == num_replicas
     for buckets in by_card.values():
-        assert sum(sizes(buckets)) == num_dense_values() and len(buckets) > 2
+        assert sum(sizes(buckets)) == num_dense_values()
+        assert len(buckets) == 2 if micro_batches > 1 else len(buckets) > 2  # nothing overlaps with their sum
         assert {op.inputs[0].dtype for op in buckets} == {transfer_dtype}
 
     moved = crossings(step.operations, "gpu")
