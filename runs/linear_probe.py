@@ -19,7 +19,6 @@ from engine.data.batches import Source
 from engine.inference import Predictor
 from engine.model import FittedLayer, Forward
 from engine.progress import Counter, counted
-from engine.settings import AUTO
 from runs.capability import Job
 
 _MOST_ROWS = 20_000  # of features
@@ -114,7 +113,7 @@ def most_rows(num_outputs: int) -> int:
     return min(_MOST_ROWS, _MOST_LOGITS // num_outputs)
 
 
-def fitting(job: Job, forward: Forward, kind: Kind, unit: str, *, is_pooled: bool, by_default: bool,
+def fitting(job: Job, forward: Forward, kind: Kind, unit: str, *, is_pooled: bool,
             find: Callable[[], Tuple[Source, np.ndarray]],
             rows_of: Callable[[np.ndarray, np.ndarray], Rows]) -> Callable[[], Optional[FittedLayer]]:
     """What fits the output layer, for `Training.fit`; at its first call alone, so that all tries share it.
@@ -124,15 +123,13 @@ def fitting(job: Job, forward: Forward, kind: Kind, unit: str, *, is_pooled: boo
         kind: of the labels, whose likelihood is maximized.
         unit: of the rows, in the plural.
         is_pooled: whether `forward` needs the pooler.
-        by_default: what --fit_output_layer=auto stands for.
         find: the training set without labels, and the numbers of the examples to take.
         rows_of: (features, numbers of the examples) → rows.
     """
     @functools.lru_cache(maxsize=None)
     def fit() -> Optional[FittedLayer]:
         start, settings = job.settings.init_checkpoint, job.settings.training
-        is_wanted = by_default if settings.fit_output_layer == AUTO else settings.fit_output_layer
-        if not is_wanted or not start or model_files.has_output_layer(start):
+        if not settings.fit_output_layer or not start or model_files.has_output_layer(start):
             return None
         parts = (variables.ENCODER, variables.POOLER) if is_pooled else (variables.ENCODER,)
         missing = model_files.missing_variables(start, job.model.config, *parts)

@@ -101,7 +101,7 @@ class EntityTagger(Capability):
             return linear_probe.Rows(features[is_word], sentences.records.values("labels", indices)[0])
 
         return linear_probe.fitting(
-            job, model.states_of_words(self.config), labels, "words", is_pooled=False, by_default=False,
+            job, model.states_of_words(self.config), labels, "words", is_pooled=False,
             find=find, rows_of=rows_of)
 
     def forward(self, *_: Any) -> Forward:

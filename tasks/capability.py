@@ -275,7 +275,7 @@ def _fit(job: Job, examples: TrainingSet, kind: Kind) -> Callable[[], Optional[F
 
     return linear_probe.fitting(
         job, classifier.pooled_output(job.model.config), kind, "examples", is_pooled=True,
-        by_default=bool(kind.labels), find=find, rows_of=rows_of)
+        find=find, rows_of=rows_of)
 
 
 def _learned_kind(job: Job, examples: TrainingSet) -> Kind:

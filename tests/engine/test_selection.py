@@ -28,8 +28,7 @@ def flags(tiny_model, tmp_path_factory):
         tiny_model._asdict(), task_name="cola",
         data_dir=write_cola(directory / "cola", train=48, dev=21, test=13), max_seq_length=24,
         store_dir=directory / "store", train_batch_size=4, num_cpu_replicas=2,
-        num_train_epochs=2, learning_rate=1e-3, do_train=True, do_eval=True, eval_every_steps=4,
-        fit_output_layer=False)
+        num_train_epochs=2, learning_rate=1e-3, do_train=True, do_eval=True, eval_every_steps=4)
 
 
 @pytest.fixture(scope="module")

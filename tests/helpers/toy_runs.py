@@ -19,8 +19,7 @@ from rewriting_files import made_up_texts
 from tagging_files import columns, made_up
 
 STEPS = 20
-# A layer that is fitted to so small a model carries the last digits of a processor far.
-SHARED = dict(do_train=True, train_batch_size=4, num_cpu_replicas=2, learning_rate=1e-3, fit_output_layer=False)
+SHARED = dict(do_train=True, train_batch_size=4, num_cpu_replicas=2, learning_rate=1e-3)
 
 
 def _texts(folder) -> Flags:

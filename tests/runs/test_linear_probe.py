@@ -122,7 +122,7 @@ def test_a_sample_has_the_same_share_of_each_class_and_at_least_one_example():
 
 def train(model, folder, data_dir, **flags):
     run_here({**dict(task_name="cola", data_dir=data_dir, max_seq_length=24, do_train=True, train_batch_size=16,
-                     num_cpu_replicas=1, output_dir=folder), **model._asdict(), **flags})
+                     num_cpu_replicas=1, output_dir=folder, fit_output_layer=True), **model._asdict(), **flags})
     return checkpoint_values(str(folder))
 
 
@@ -164,7 +164,7 @@ def test_a_new_layer_alone_is_fitted_and_never_again(two_layers, data_dir, tmp_p
     assert "utput layer" not in capsys.readouterr().err
     # Each try starts with the same layer, which is fitted once.
     run_here(dict(two_layers._asdict(), task_name="cola", data_dir=data_dir, max_seq_length=24, do_train=True,
-                  do_eval=True, num_train_epochs=0.1, num_cpu_replicas=1, num_seeds=2,
+                  do_eval=True, num_train_epochs=0.1, num_cpu_replicas=1, num_seeds=2, fit_output_layer=True,
                   train_batch_size=16, output_dir=tmp_path / "tries"))
     assert capsys.readouterr().err.count("Output layer fitted") == 1
 
