@@ -7,9 +7,11 @@ task.json (`of_description`) or from Hugging Face's config.json (`from_huggingfa
 """
 
 import ast
+import io
 import json
 import math
 import re
+import tokenize
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
@@ -149,7 +151,7 @@ class MultiLabel(Kind):
         return MultiLabel((*self.labels, *labels), self.separator)
 
     def parse(self, text: "Written") -> Tuple[int, ...]:
-        written = split_labels(text, self.separator, () if are_named(self.labels) else self.labels)
+        written = split_labels(text, self.separator, places(self.labels))
         unknown = next((name for name in written if name not in self._indices), None)
         if unknown is not None:
             raise ValueError(f"made of {_listed(self.labels)}, and {unknown!r} is none of them")
@@ -333,9 +335,9 @@ def check_labels(labels: Sequence[str], where: str) -> None:
         raise UserError(f"{where} has the same label twice: {', '.join(labels[:20])}")
 
 
-def are_named(labels: Sequence[str]) -> bool:
-    """Whether labels have names of their own, not only those that transformers gives to all."""
-    return any(not _UNNAMED.fullmatch(label) for label in labels)
+def places(labels: Sequence[str]) -> Sequence[str]:
+    """The labels for which a list has 0 and 1: those without names but the ones that transformers gives to all."""
+    return labels if all(map(_UNNAMED.fullmatch, labels)) else ()
 
 
 # The labels of an example: names with separators, a list of names or flags, or a flag for each name.
@@ -358,16 +360,30 @@ def split_labels(text: Written, separator: str, names: Sequence[str] = ()) -> Di
 
 
 def listed(text: Any) -> Union[None, List[Any], Dict[str, Any]]:
-    """A list or an object of labels, also one that a text holds as in JSON or Python; else None."""
+    """A list or an object of labels, also one that a text holds as in JSON, Python or NumPy; else None."""
     value, form = text, text.strip() if isinstance(text, str) else ""
-    if form[:1] + form[-1:] in ("[]", "{}"):
-        for read in (json.loads, ast.literal_eval):
+    if form[:1] + form[-1:] in ("[]", "{}", "()"):
+        for read in (json.loads, _literal):
             try:
                 value = read(form)
                 break
-            except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+            except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, tokenize.TokenError):
                 continue
+    if isinstance(value, (tuple, set)):
+        value = sorted(value, key=str) if isinstance(value, set) else list(value)
     return value if isinstance(value, (list, dict)) else None
+
+
+def _literal(form: str) -> Any:
+    """The value of a literal of Python, or of NumPy: without commas, so that Python joins the texts."""
+    parts: List[str] = []
+    for token in tokenize.generate_tokens(io.StringIO(form).readline):
+        if parts and parts[-1] not in "([{,:-" and token.type in (
+                tokenize.NAME, tokenize.NUMBER, tokenize.STRING):
+            parts.append(",")
+        if token.string.strip():
+            parts.append(token.string)
+    return ast.literal_eval("".join(parts))
 
 
 def unnamed(count: int) -> Tuple[str, ...]:

@@ -50,7 +50,7 @@ def taken_over(model: Capability, checkpoint: Checkpoint, flag: str, way_out: st
                         f"{own['kind']}: {way_out}")
     if description:
         held = model.labels_of(description, where)
-    if len(held) != model_files.num_outputs(checkpoint) or not label_types.are_named(held):
+    if len(held) != model_files.num_outputs(checkpoint) or label_types.places(held):
         model_files.check_outputs(checkpoint, num_outputs, flag, way_out)
         if labels and says_position:
             log.info(f"{where} does not name its labels: its outputs are taken for {_listed(labels)}, in "

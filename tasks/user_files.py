@@ -192,7 +192,8 @@ def _more_labels(split: Split, kind: label_types.Kind) -> Sequence[str]:
         return ()
     more: Counter[str] = collections.Counter()
     num_rows = num_others = 0
-    for _, _, example in read_rows(_AsWritten(kind.separator, kind.labels), split, ""):
+    for _, _, example in read_rows(
+            _AsWritten(kind.separator, label_types.places(kind.labels)), split, ""):
         names = [name for name, has_it in example.label.items()
                  if has_it and kind.aliases.get(name, name) not in kind.labels]
         more.update(names)

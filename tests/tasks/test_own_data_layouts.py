@@ -61,6 +61,12 @@ LAYOUTS = {
     "Python's lists": ("train.csv", csv(map(names_of, FLAGS)), {}, sorted(NAMES)),
     "JSON's lists": ("train.tsv", "text\tlabels\n" + "".join(
         f"the text {i}\t{json.dumps(names_of(each))}\n" for i, each in enumerate(FLAGS)), {}, sorted(NAMES)),
+    "Python's tuples of 0 and 1": ("train.csv", csv(FLAGS), {}, NUMBERED),
+    "NumPy's 0 and 1": ("train.csv", csv(str(list(each)).replace(",", "") for each in FLAGS), {}, NUMBERED),
+    "Python's tuples": ("train.csv", csv(tuple(names_of(each)) for each in FLAGS), {}, sorted(NAMES)),
+    "Python's sets": ("train.csv", csv(set(names_of(each)) or {} for each in FLAGS), {}, sorted(NAMES)),
+    "NumPy's names": ("train.csv", csv(str(names_of(each)).replace(",", "\n") for each in FLAGS), {}, sorted(NAMES)),
+    "numbers of classes": ("train.jsonl", jsonl(names_of(each, (0, 1, 2)) for each in FLAGS), {}, None),
     "objects": ("train.jsonl", jsonl([dict(zip(NAMES, each)) for each in FLAGS]), {}, sorted(NAMES)),
     "columns": ("train.csv", rows(COLUMNS, start=CSV), {}, NAMES),
     "columns of words": ("train.csv", rows(COLUMNS, WORDS, CSV), {}, NAMES),
@@ -71,6 +77,7 @@ LAYOUTS = {
     "keys": ("train.jsonl", "".join(json.dumps(dict(zip(NAMES, each), comment=f"the text {i}")) + "\n"
                                     for i, each in enumerate(FLAGS)), {}, NAMES)}
 OTHERS = {"two classes": (NUMBERED[:2], [",".join(names_of(each[1:], NUMBERED)) for each in FLAGS]),
+          "numbers of classes": (("0", "1", "2"), expected("012")),
           "given columns": (("staff", "trip"), ["staff", "", "trip", ""])}
 
 
@@ -89,7 +96,7 @@ def test_several_labels_are_read_in_every_layout(name, tmp_path, capsys):
     trained = Classification(task.kind, task.train.columns.text_b is not None, task.trained_columns)
     later = user_task(tmp_path, ["dev", "test"], trained, dev_file=str(tmp_path / file),
                       test_file=str(tmp_path / file))
-    assert rows_of(later, "dev") == rows_of(task, "train")
+    assert rows_of(later, "dev") == rows_of(task, "train") and not later.dev.more_labels
     assert rows_of(later, "test")[0][0] == "the text 0"
 
 
@@ -148,6 +155,13 @@ def test_one_column_of_0_and_1_stays_classes(header, form, labels, tmp_path, cap
     assert ("--label_column=label,odd" in capsys.readouterr().err) == ("odd" in header)
 
 
+def test_columns_with_the_values_of_the_labels_are_told(tmp_path, capsys):
+    text = rows("the text {i},{0},{1},{2}", [[2 * value - 1 for value in each] for each in FLAGS * 2],
+                "text,trip,room,staff\n")
+    assert make_task(tmp_path, {"train.csv": text}).kind.labels == ("-1", "1")
+    assert "column trip,staff has the same values as the label's, column room" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("separator", [",", "|", " "])
 def test_a_label_that_joins_others_is_told(separator, tmp_path, capsys):
     labels = ["room", "staff", separator.join(["room", "staff"])] * 2
@@ -192,6 +206,17 @@ def test_a_column_of_texts_that_is_not_read_is_a_warning(header, unread, tmp_pat
     assert "WARNING" in said and f"column {unread} are not read" in said
     assert f"--text_pair_column={unread}" in said
     make_task(tmp_path, {"train.tsv": text}, text_column="1")
+    assert "not read" not in capsys.readouterr().err
+
+
+def test_repeated_texts_that_are_not_read_are_a_warning(tmp_path, capsys):
+    """Those of a search: each query stands beside many texts."""
+    text = "query\ttext\tlabel\n" + "".join(
+        f"how do I find {each}\t{each} and more of number {i}\t{i % 2}\n" for i in range(5) for each in TEXTS)
+    make_task(tmp_path, {"train.tsv": text})
+    assert "the texts in column query are not read" in capsys.readouterr().err
+    classes = "".join(f"{each}\tsold in {'north south'.split()[i % 2]} of town\t{i % 2}\n" for i, each in enumerate(TEXTS))
+    make_task(tmp_path, {"train.tsv": "text\tplace\tlabel\n" + classes})
     assert "not read" not in capsys.readouterr().err
 
 
