@@ -265,6 +265,8 @@ def find(table: Table, given: Roles, *, labelled: bool, takes_pairs: Optional[bo
         _find_by_values(positions, "label", table, lambda values: (
             min(len(set(map(str, values))), _MAX_DISTINCT_SHARE * len(values)),
             _mean_length(values)))
+        if not known.label:
+            _warn_of_more_labels(positions, table)
     _find_by_values(positions, "text", table, lambda values: -_mean_length(values))
     roles = Roles(**{role: table.column(position) for role, position in positions.items()})
     if table.names or table.width > 1:
@@ -320,15 +322,29 @@ def _find_flags(positions: Dict[str, Place], table: Table) -> None:
                  f"these are labels, set --label_column={table.column((label, *flags))}")
 
 
+def _warn_of_more_labels(positions: Dict[str, Place], table: Table) -> None:
+    """Warns of columns with the very values of the label's, such as -1 and 1 for each class."""
+    label = positions["label"]
+    if isinstance(label, tuple) or _are_flags(table.values(label)):
+        return
+    distinct = set(map(str, table.values(label)))
+    more = [position for position in _free(positions, table)
+            if set(map(str, table.values(position))) == distinct]
+    if more and 1 < len(distinct) <= 20:
+        log.warn(f"{table.path}: column {table.column(tuple(more))} has the same values as the label's, column "
+                 f"{table.column(label)}, and is not read; if each is a label, write 0 or 1 in all of them")
+
+
 def _are_flags(values: Sequence[Any]) -> bool:
     """Whether nearly all are 0 or 1; reading the file reports the others."""
     return 0 < 10 * sum(map(label_types.is_flag, values)) >= 9 * len(values)
 
 
 def holds_texts(values: Sequence[Any]) -> bool:
-    """Whether these are texts of several words, and not classes."""
+    """Whether these are texts of several words, and not classes; those of pairs may be repeated."""
     texts = [text for text in map(str, values) if text.strip()]
-    return 2 * sum(map(bool, map(_PROSE.search, texts))) > len(texts) < 3 * len(set(texts))
+    are_classes = len(texts) >= 3 * len(set(texts)) and (len(set(texts)) < 10 or _mean_length(texts) < 20)
+    return 2 * sum(map(bool, map(_PROSE.search, texts))) > len(texts) and not are_classes
 
 
 def _warn_of_unread(table: Table, free: Sequence[int], takes_pairs: Optional[bool]) -> None:
