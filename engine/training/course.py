@@ -37,7 +37,7 @@ class Course:
         self.num_train_examples = length.num_examples(num_examples, size)
         self.last, self.last_step = Stretch(0, 0, size), self.nominal.num_train_steps
         # The learning rate's place in the nominal schedule at the last stretch's beginning, and a step's share.
-        self._place, self._pace = 0.0, 1.0
+        self._place, self._pace, self._warmup_end = 0.0, 1.0, self.nominal.warmup_steps
         for first_step, size in others:
             self._place += (first_step - self.last.first_step) * self._pace
             self.last = Stretch(first_step, self.last.seen_after(first_step), size)
@@ -45,6 +45,8 @@ class Course:
                 self.last_step = max(first_step + 1, self.last.steps_to(self.num_train_examples))
                 left = self.nominal.num_train_steps - self._place  # its steps do not count a last part of one
                 self._pace = min(size / batches[0][1], left / (self.last_step - first_step))
+                if self._place < self.nominal.warmup_steps:  # else it has ended before
+                    self._warmup_end = round(first_step + (self.nominal.warmup_steps - self._place) / self._pace)
             else:
                 self.last_step = first_step
 
@@ -56,10 +58,7 @@ class Course:
     @property
     def schedule(self) -> Schedule:
         """The last step, and the step at which the warm-up ends."""
-        warmup = self.nominal.warmup_steps
-        if self.is_changed:
-            warmup = max(0, round(self.last.first_step + (warmup - self._place) / self._pace))
-        return Schedule(self.last_step, warmup)
+        return Schedule(self.last_step, self._warmup_end)
 
     def plan(self, source: Source, seed: int, window_batches: int) -> TrainingPlan:
         """The examples of each step, also of those that are done."""

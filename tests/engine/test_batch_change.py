@@ -64,7 +64,8 @@ def test_each_example_is_seen_once_an_epoch_and_the_rate_goes_on_whatever_the_ba
         assert (np.diff(after) < 0).all()
         # That of a training which had this batch from the start, but for what does not fill a step.
         assert last_rate == pytest.approx(size / EPOCHS / EXAMPLES, abs=size / EPOCHS / EXAMPLES)
-        assert course.schedule.warmup_steps <= change == course.last.first_step
+        assert course.schedule.warmup_steps == alone.schedule.warmup_steps, "it has ended before the change"
+        assert change == course.last.first_step
     print("\n".join(table))
 
 
