@@ -7,11 +7,9 @@ task.json (`of_description`) or from Hugging Face's config.json (`from_huggingfa
 """
 
 import ast
-import io
 import json
 import math
 import re
-import tokenize
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
@@ -31,6 +29,8 @@ LINE_CHARACTERS = frozenset("\t\r\n")  # that end a column or a line of predicti
 # How files say whether an example has a label.
 _FLAGS = {**dict.fromkeys(("1", "1.0", "true", "t", "yes", "y"), True),
           **dict.fromkeys(("0", "0.0", "false", "f", "no", "n"), False)}
+# A text or number, and the space before the next where NumPy has no comma: Python would join the texts.
+_ITEM = re.compile(r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[\w.]+)(\s+(?=[-\w'"])|)""")
 _TINY = 1e-9  # the share of a label that no example has
 
 
@@ -363,27 +363,19 @@ def listed(text: Any) -> Union[None, List[Any], Dict[str, Any]]:
     """A list or an object of labels, also one that a text holds as in JSON, Python or NumPy; else None."""
     value, form = text, text.strip() if isinstance(text, str) else ""
     if form[:1] + form[-1:] in ("[]", "{}", "()"):
-        for read in (json.loads, _literal):
+        for read, literal in ((json.loads, form), (ast.literal_eval, _ITEM.sub(_with_comma, form))):
             try:
-                value = read(form)
+                value = read(literal)
                 break
-            except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, tokenize.TokenError):
+            except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
                 continue
     if isinstance(value, (tuple, set)):
         value = sorted(value, key=str) if isinstance(value, set) else list(value)
     return value if isinstance(value, (list, dict)) else None
 
 
-def _literal(form: str) -> Any:
-    """The value of a literal of Python, or of NumPy: without commas, so that Python joins the texts."""
-    parts: List[str] = []
-    for token in tokenize.generate_tokens(io.StringIO(form).readline):
-        if parts and parts[-1] not in "([{,:-" and token.type in (
-                tokenize.NAME, tokenize.NUMBER, tokenize.STRING):
-            parts.append(",")
-        if token.string.strip():
-            parts.append(token.string)
-    return ast.literal_eval("".join(parts))
+def _with_comma(item: Any) -> str:
+    return item[1] + (item[2] and ",")
 
 
 def unnamed(count: int) -> Tuple[str, ...]:
