@@ -41,6 +41,7 @@ class Kind:
     num_outputs: int  # of the model
     labels: Tuple[str, ...] = ()  # names of the classes; empty for a regression
     separator: str = ""  # between the labels of one example; empty if it has exactly one
+    takes_lists = True  # whether a label may be written as a list, or as an object of flags
     aliases: Mapping[str, str] = {}  # other names that a file may give a label → the label
     # Of the numbers that a regression learned. Its model learns (label - mean) / deviation.
     mean: float = 0.0
@@ -110,11 +111,15 @@ class SingleLabel(Kind):
     def with_more(self, labels: Sequence[str]) -> "SingleLabel":
         return SingleLabel((*self.labels, *labels), self.aliases, self.name)
 
-    def parse(self, text: str) -> int:
-        name = text.strip()
+    def parse(self, text: "Written") -> int:
+        written = listed(text)
+        names = [text] if written is None else [
+            name for name, has_it in split_labels(written, "", places(self.labels)).items() if has_it]
+        name = names[0].strip() if len(names) == 1 else ""
         index = self._indices.get(self.aliases.get(name, name))
         if index is None:
-            raise ValueError(f"one of {_listed(self.labels)}")
+            raise ValueError(f"one of {_listed(self.labels)}" + (
+                "" if written is None else "; --label_kind=multi_label allows any number of them"))
         return index
 
     def losses(self, logits, labels):
@@ -199,6 +204,7 @@ class Regression(Kind):
     name = task_json.REGRESSION
     column = Column("float32", ragged=False)
     num_outputs = 1
+    takes_lists = False
 
     def __init__(self, mean: float = 0.0, deviation: float = 1.0):
         self.mean, self.deviation = mean, deviation

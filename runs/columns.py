@@ -3,10 +3,7 @@
 Detection goes by the names of the columns, then by the values in the first rows.
 """
 
-import collections
 import itertools
-import math
-import re
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from encoder import label_types
@@ -14,35 +11,37 @@ from engine import log
 from engine.data import text_files
 from engine.data.text_files import OddRows
 from engine.errors import UserError
+from runs import column_values
 from runs.rows import Columns, Split
 
 # Names of the two columns of a pair, as in query1 and query2.
-NUMBERED = [(stem + first, stem + second) for stem in (
+_NUMBERED = [(stem + first, stem + second) for stem in (
     "text", "sentence", "question", "query", "sent", "title", "review", "comment", "content",
-    "document", "passage", "phrase", "premise") for first, second in (
-        ("1", "2"), ("_1", "_2"), (" 1", " 2"), ("_a", "_b"), ("a", "b"))]
+    "document", "passage", "phrase", "premise", "string", "s", "q") for first, second in (
+        ("1", "2"), ("_1", "_2"), (" 1", " 2"), ("_a", "_b"), (" a", " b"), ("a", "b"), ("_left", "_right"))]
+# With those of public data sets, the likeliest first.
+PAIRS = (
+    *_NUMBERED, *((first, second) for first, seconds in (
+        ("premise", ("hypothesis",)), ("claim", ("evidence",)), ("text", ("text_pair", "hypothesis")),
+        ("question", ("passage", "context", "sentence", "answer", "paragraph", "document", "response")),
+        ("query", ("passage", "document", "doc", "answer", "context", "response")),
+        ("context", ("response", "answer", "hypothesis")), ("anchor", ("positive",)),
+        ("sentence", ("hypothesis",))) for second in seconds))
 # Common names of columns, the likeliest first.
 _NAMES = {
     "label": ("label", "labels", "class", "category", "sentiment", "target", "score", "rating",
               "stars", "tag", "tags", "gold_label", "y"),
     "text": ("text", "text_a", "sentence", "sentence1", "question", "question1", "premise",
              "review", "comment", "content", "title", "query", "document", "body",
-             *(first for first, _ in NUMBERED)),
+             *(first for first, _ in _NUMBERED)),
     "text_pair": ("text_b", "sentence2", "question2", "hypothesis", "answer", "passage",
-                  "text_pair", *(second for _, second in NUMBERED))}
+                  "text_pair", *(second for _, second in _NUMBERED))}
 NUMBERS = ("id", "index", "idx", "guid")  # names of columns that number the rows
-_HEADER_NAMES = {*itertools.chain(*_NAMES.values()), *NUMBERS}
+_HEADER_NAMES = {*itertools.chain(*_NAMES.values(), *PAIRS), *NUMBERS}
 _NUM_HEAD_ROWS = 1000
 _MAX_DISTINCT_SHARE = 0.9  # from this share on, the number of distinct values is not compared
 _MIN_NUMBERS = 10  # below a word, for it to be the name of the column
 
-# What a value is as a number; MISWRITTEN is a decimal comma, thousands, a percentage or unit.
-FRACTION, INTEGER, MISSING, MISWRITTEN, WORD = range(5)
-# Three words, or four signs of a script without spaces.
-_PROSE = re.compile(r"[^\W\d_]+(?:\W+[^\W\d_]+){2}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{4}")
-_NO_VALUE = ("", "na", "nan", "none", "null")  # without marks, as of n/a
-_MISWRITTEN = re.compile(
-    r"[^\w\s]?\s?\d+(?:(?:[.,'\s]\d{3})+(?:[.,]\d+)?|[.,]\d+|(?=\s?%))\s?[^\W\d_]{0,4}[^\w\s]?")
 
 
 Place = Union[int, Tuple[int, ...]]  # a column's index, from 0, or those of several of labels
@@ -194,33 +193,10 @@ def _is_header(first: List[str], others: List[List[str]], more_names: Sequence[s
     for position, field in enumerate(first):
         below = [row[position] for row in others if position < len(row)]
         if field not in below and (field.strip().lower() in (*_HEADER_NAMES, *more_names) or (
-                len(below) >= _MIN_NUMBERS and are_mostly_numbers(below)
-                and form_of(field) == WORD and any(map(str.isalpha, field)))):
+                len(below) >= _MIN_NUMBERS and column_values.are_mostly_numbers(below)
+                and column_values.form_of(field) == column_values.WORD and any(map(str.isalpha, field)))):
             return True
     return False
-
-
-def form_of(value: str) -> int:
-    """What a value is as a number, one of FRACTION to WORD."""
-    try:
-        number = float(value)
-    except ValueError:
-        if re.sub(r"[^\w+]", "", value).lower() in _NO_VALUE:
-            return MISSING
-        return MISWRITTEN if _MISWRITTEN.fullmatch(value.strip()) else WORD
-    return (MISSING if not math.isfinite(number) else
-            INTEGER if number.is_integer() else FRACTION)
-
-
-def are_mostly_numbers(values: Iterable[str]) -> bool:
-    """Whether there are numbers, and at least nine for each word."""
-    forms = collections.Counter(map(form_of, values))
-    return 0 < forms[FRACTION] + forms[INTEGER] + forms[MISWRITTEN] >= 9 * forms[WORD]
-
-
-def are_numbers(values: Iterable[str]) -> bool:
-    """Whether all values are finite numbers."""
-    return all(form_of(value) <= INTEGER for value in values)
 
 
 def _first(rows: Iterable) -> Iterable:
@@ -252,8 +228,11 @@ def find(table: Table, given: Roles, *, labelled: bool, takes_pairs: Optional[bo
         check_commas(table, known.text)
     if labelled:
         _find_by_name(positions, "label", table)
+    may_be_pairs = takes_pairs or takes_pairs is None and not known.text
+    if may_be_pairs and not {"text", "text_pair"} & positions.keys():
+        _find_pair(positions, table)
     _find_by_name(positions, "text", table)
-    if takes_pairs or takes_pairs is None and not known.text:
+    if may_be_pairs:
         _find_by_name(positions, "text_pair", table)
     if takes_pairs is None and not labelled and table.width == 2 and not (table.names or known.text):
         positions.update(text=0, text_pair=1)
@@ -264,14 +243,13 @@ def find(table: Table, given: Roles, *, labelled: bool, takes_pairs: Optional[bo
             _find_flags(positions, table)
         _find_by_values(positions, "label", table, lambda values: (
             min(len(set(map(str, values))), _MAX_DISTINCT_SHARE * len(values)),
-            _mean_length(values)))
+            column_values.mean_length(values)))
         if not known.label:
             _warn_of_more_labels(positions, table)
-    _find_by_values(positions, "text", table, lambda values: -_mean_length(values))
+    _find_by_values(positions, "text", table, lambda values: -column_values.mean_length(values))
     roles = Roles(**{role: table.column(position) for role, position in positions.items()})
     if table.names or table.width > 1:
-        _report(table, roles, known, [table.names[position] for position in _free(positions, table)
-                                      if table.is_partial(position)])
+        _report(table, roles, known, _free(positions, table))
     if not known.text:
         _warn_of_unread(table, _free(positions, table), takes_pairs)
     return roles
@@ -288,7 +266,7 @@ def check_commas(table: Table, trained_text: Optional[str] = None) -> None:
         return
     num_spaced = sum(any(field[:1] == " " for field in row[1:]) for row in table.rows)
     if trained_text and 2 * num_spaced <= len(table.rows) and not any(
-            holds_texts(table.values(position)) for position in range(table.width)
+            column_values.holds_texts(table.values(position)) for position in range(table.width)
             if str(position + 1) != trained_text):
         return
     raise UserError(f"{table.path} is CSV without a header, so its {table.width} columns may be "
@@ -311,13 +289,13 @@ def _find_flags(positions: Dict[str, Place], table: Table) -> None:
     """Adds several free columns of 0 and 1 as the label's if it has none yet, else warns of them."""
     free = [position for position in _free(positions, table)
             if not (table.names and table.names[position].lower() in NUMBERS)]
-    flags = [position for position in free if _are_flags(table.values(position))]
+    flags = [position for position in free if column_values.are_flags(table.values(position))]
     varying = [position for position in flags if len(set(map(str, table.values(position)))) > 1]
     label = positions.get("label")
     if label is None:
         if len(varying) > 1 and len(table.rows) > 2 and ("text" in positions or len(flags) < len(free)):
             positions["label"] = tuple(flags)
-    elif len(varying) + _are_flags(table.values(label)) > 1:
+    elif len(varying) + column_values.are_flags(table.values(label)) > 1:
         log.warn(f"{table.path}: the 0 and 1 in column {table.column(tuple(flags))} are not read; if "
                  f"these are labels, set --label_column={table.column((label, *flags))}")
 
@@ -325,7 +303,7 @@ def _find_flags(positions: Dict[str, Place], table: Table) -> None:
 def _warn_of_more_labels(positions: Dict[str, Place], table: Table) -> None:
     """Warns of columns with the very values of the label's, such as -1 and 1 for each class."""
     label = positions["label"]
-    if isinstance(label, tuple) or _are_flags(table.values(label)):
+    if isinstance(label, tuple) or column_values.are_flags(table.values(label)):
         return
     distinct = set(map(str, table.values(label)))
     more = [position for position in _free(positions, table)
@@ -335,21 +313,9 @@ def _warn_of_more_labels(positions: Dict[str, Place], table: Table) -> None:
                  f"{table.column(label)}, and is not read; if each is a label, write 0 or 1 in all of them")
 
 
-def _are_flags(values: Sequence[Any]) -> bool:
-    """Whether nearly all are 0 or 1; reading the file reports the others."""
-    return 0 < 10 * sum(map(label_types.is_flag, values)) >= 9 * len(values)
-
-
-def holds_texts(values: Sequence[Any]) -> bool:
-    """Whether these are texts of several words, and not classes; those of pairs may be repeated."""
-    texts = [text for text in map(str, values) if text.strip()]
-    are_classes = len(texts) >= 3 * len(set(texts)) and (len(set(texts)) < 10 or _mean_length(texts) < 20)
-    return 2 * sum(map(bool, map(_PROSE.search, texts))) > len(texts) and not are_classes
-
-
 def _warn_of_unread(table: Table, free: Sequence[int], takes_pairs: Optional[bool]) -> None:
     """Warns of texts that are not read."""
-    texts = [table.column(position) for position in free if holds_texts(table.values(position))]
+    texts = [table.column(position) for position in free if column_values.holds_texts(table.values(position))]
     if texts:
         flag = "--text_column" if takes_pairs is False else (
             f"--text_column, or --text_pair_column={texts[0]} for second texts")
@@ -364,6 +330,14 @@ def _find_by_name(positions: Dict[str, Place], role: str, table: Table) -> None:
     name = next((free[name] for name in _NAMES[role] if name in free), None)
     if role not in positions and name is not None:
         positions[role] = table.position(name, role)
+
+
+def _find_pair(positions: Dict[str, Place], table: Table) -> None:
+    """Adds two free columns with the usual names of a pair, if they are not numbers."""
+    names = {table.names[position].lower(): position for position in _free(positions, table)
+             if table.names and not column_values.are_mostly_numbers(map(str, table.values(position)))}
+    pair = next((pair for pair in PAIRS if names.keys() >= {*pair}), ())
+    positions.update(zip(("text", "text_pair"), map(names.get, pair)))
 
 
 def _check_pair(positions: Dict[str, Place], table: Table, takes_pairs: bool) -> None:
@@ -391,12 +365,8 @@ def _find_by_values(positions: Dict[str, Place], role: str, table: Table,
     positions[role] = min(free, key=lambda position: rank(table.values(position)))
 
 
-def _mean_length(values: Sequence[Any]) -> float:
-    return sum(len(str(value)) for value in values) / max(len(values), 1)
-
-
-def _report(table: Table, roles: Roles, known: Roles, unread: Sequence[str]) -> None:
-    """Logs the detected columns, if there are any, and unread keys that only some objects have."""
+def _report(table: Table, roles: Roles, known: Roles, free: Sequence[int]) -> None:
+    """Logs the detected columns, if there are any, and those that are not read."""
     parts = [f"{role.replace('_', ' ')} in column {column}"
              for role, column in roles._asdict().items() if column and not getattr(known, role)]
     ways = [f"--{role}_column" for role, column in roles._asdict().items()
@@ -405,8 +375,9 @@ def _report(table: Table, roles: Roles, known: Roles, unread: Sequence[str]) -> 
         parts.insert(0, "a header line" if table.names else "no header line")
         ways.insert(0, "--header")
     if parts:
-        if unread:
-            parts.append(f"not read and only in some objects: {', '.join(unread)}")
+        for what, is_partial in (("not read", False), ("not read and only in some objects", True)):
+            unread = [table.column(position) for position in free if table.is_partial(position) == is_partial]
+            parts.extend([f"{what}: {log.brief(', '.join(unread))}"] if unread else [])
         log.info(f"{table.path}: {', '.join(parts)} (detected); to change that, set "
                  f"{' or '.join(ways)}")
 

@@ -95,7 +95,7 @@ def read_rows(kind: Optional[Kind], split: Split, data_dir: str, odd: Optional[O
     parse = _parser(kind, split, str(path), collections.Counter() if skipped is None else skipped)
     label = split.columns.label
     if split.format == "jsonl":
-        list_key = split.keys[label] if isinstance(label, int) and kind.separator else None
+        list_key = split.keys[label] if isinstance(label, int) and kind.takes_lists else None
         rows = text_files.json_rows(path, split.keys, list_key, odd)
     else:
         rows = (text_files.csv_rows(path) if split.format == "csv"

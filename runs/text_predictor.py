@@ -40,6 +40,8 @@ class TextPredictor:
 
     def __call__(self, texts: Sequence[Text]) -> List[Dict[str, Any]]:
         """A dictionary for each text, in order; {"error": why} for one that the model cannot read."""
+        if isinstance(texts, (str, bytes, dict)) or not hasattr(texts, "__len__"):
+            raise UserError(f"TextPredictor takes a list of texts, not {log.brief(repr(texts))}")
         if not self._open:
             self._open = self._open_model()
         if not len(texts):
@@ -66,11 +68,9 @@ class TextPredictor:
 
     def _example(self, text: Text) -> Union[Example, str]:
         """A text as the model reads it, or why it is none: tables have None and NaN where a text is missing."""
-        try:
-            first, second = (text, None) if isinstance(text, str) else text
-        except (TypeError, ValueError):
-            first = second = None
-        if not isinstance(first, str) or not isinstance(second, (str, type(None))):
+        is_pair = not isinstance(text, (str, bytes, dict, set)) and hasattr(text, "__len__") and len(text) == 2
+        first, second = text if is_pair else (text, None)
+        if not isinstance(first, str) or is_pair and not isinstance(second, str):
             return f"must be a text, or a pair of texts, not {log.brief(repr(text))}"
         takes_pairs = self._reader.takes_pairs
         if takes_pairs not in (None, second is not None):

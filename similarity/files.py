@@ -20,7 +20,7 @@ from engine.data import text_files
 from engine.disk import files
 from engine.errors import UserError
 from engine.progress import counted
-from runs import columns, squad_files
+from runs import column_values, columns, squad_files
 from runs.columns import Table
 from runs.rows import Columns, Split, read_rows
 
@@ -30,9 +30,9 @@ EXTENSIONS = (*text_files.FORMATS, ".json")
 
 # Common names of columns, the likeliest first.
 _ANCHORS = ("anchor", "query", "question", "question1", "sentence1", "premise", "text_a", "text",
-            *(first for first, _ in columns.NUMBERED))
+            *(first for first, _ in columns.PAIRS))
 _POSITIVES = ("positive", "question2", "sentence2", "hypothesis", "answer", "passage", "document",
-              "context", "text_b", "text_pair", *(second for _, second in columns.NUMBERED))
+              "context", "text_b", "text_pair", *(second for _, second in columns.PAIRS))
 _NEGATIVES = ("negative", "hard_negative")  # or names that begin so
 _LABELS = ("score", "similarity", "label", "labels", "gold_label", "is_duplicate")
 _HEADER_NAMES = ("anchor", "positive", "negative", "context", "is_duplicate")
@@ -218,12 +218,10 @@ def _columns(table: Table, given: Given, labelled: bool) -> Tuple[List[int], Opt
 
 def _named_texts(names: Sequence[str]) -> List[int]:
     """The columns of texts by their names; none if there is no pair."""
-    pair = [next((names.index(name) for name in known if name in names), None)
-            for known in (_ANCHORS, _POSITIVES)]
-    if None in pair:
-        return []
-    return [*pair, *(position for position, name in enumerate(names)
-                     if name.startswith(_NEGATIVES))]
+    pair = next((pair for pair in itertools.product(_ANCHORS, _POSITIVES)
+                 if len({*pair} & {*names}) == 2), ())
+    return [*map(names.index, pair), *(position for position, name in enumerate(names)
+                     if pair and name.startswith(_NEGATIVES))]
 
 
 def _detected_label(table: Table, names: Sequence[str], free: Sequence[int],
@@ -245,12 +243,12 @@ def _layout_of(labels: Sequence[Any]) -> Optional[str]:
     texts = [str(label).strip() for label in labels]
     if 10 * sum(text in (*_RELATIONS, _NO_LABEL) for text in texts) >= 9 * len(texts):
         return ENTAILMENT
-    return SCORES if columns.are_mostly_numbers(texts) else None
+    return SCORES if column_values.are_mostly_numbers(texts) else None
 
 
 def _refuse_labels(table: Table, label: int) -> str:
     odd = next(text for text in sorted(str(value).strip() for value in table.values(label))
-               if not columns.are_numbers([text]))
+               if not column_values.are_numbers([text]))
     raise UserError(f"{table.path}: column {table.column(label)} has {log.brief(repr(odd))}, and "
                     "labels are numbers or entailment, neutral and contradiction; name another one "
                     "with --label_column, or the columns of the texts with --text_column")

@@ -13,7 +13,7 @@ from encoder import label_types
 from engine import log
 from engine.data import text_files
 from engine.errors import UserError
-from runs import columns, sets
+from runs import column_values, columns, sets
 from runs.rows import Split, read_rows
 from tasks import metrics as scores
 from tasks.model_folder import Classification
@@ -105,10 +105,9 @@ def _check_kind(values: flags.FlagValues, trained: Optional[label_types.Kind]) -
 
 
 def _check_columns(split: Split, kind: Optional[str]) -> None:
-    if split.labels and kind not in (None, label_types.MultiLabel.name):
+    if split.labels and kind == label_types.Regression.name:
         raise UserError(f"{split.file} has 0 and 1 in the columns of {', '.join(split.labels)}, which are "
-                        f"labels of --label_kind=multi_label, and not {kind}; name one of them with "
-                        "--label_column")
+                        f"labels, and not numbers for a {kind}; name one of them with --label_column")
 
 
 class _AsWritten(label_types.Kind):
@@ -124,14 +123,15 @@ class _AsWritten(label_types.Kind):
         self.separator, self.names = separator, names
 
     def parse(self, text):
-        if not self.separator:
+        written = label_types.listed(text)
+        if not self.separator and written is None:
             if not text.strip():
                 raise ValueError("some text; is --label_column right?")
-            if label_types.listed(text) is not None:
-                raise ValueError("one label; lists need --label_kind=multi_label")
             return {text.strip(): True}
         labels = label_types.split_labels(text, self.separator, self.names)
-        if any(self.separator in label for label in labels):
+        if not self.separator and sum(labels.values()) != 1:
+            raise ValueError("one label; if examples may have any number, set --label_kind=multi_label")
+        if self.separator and any(self.separator in label for label in labels):
             raise ValueError(f"without {self.separator!r}, which separates labels; set "
                              "--label_kind=multi_label and another --label_separator")
         return labels
@@ -147,12 +147,15 @@ def _infer_kind(values: flags.FlagValues, table: columns.Table,
     lists = [] if split.labels else _lists(table, split, separator if is_given else "")
     several = is_given or values.label_kind is None and bool(split.labels or lists)
     separator = separator if several else ""
-    names = split.labels or (_names_of_flags(lists, split.file) if several else ())
+    names = split.labels or _names_of_flags(lists, split.file)
+    are_single, have_flags = True, False  # exactly one label in each row; 0 for those that it has not
     counts: Counter[str] = collections.Counter()
     lines: Dict[str, int] = {}  # of the first example with each label
     for line, fields, example in read_rows(_AsWritten(separator, names), split, ""):
         if table.names and _plain(table.names) == _plain(fields):
             raise UserError(f"{split.file}, line {line}: the header again; remove this line")
+        are_single &= sum(example.label.values()) == 1
+        have_flags |= not all(example.label.values())
         for label, has_it in example.label.items():
             counts[label] += has_it
             if has_it:
@@ -161,19 +164,22 @@ def _infer_kind(values: flags.FlagValues, table: columns.Table,
         return label_types.Regression()
     _check_number(counts, split.file)
     label_types.check_labels(counts, f"{split.file} (is --label_column right?)")
-    are_numbers = columns.are_numbers(counts)  # then they are in the order of their values
+    are_numbers = column_values.are_numbers(counts)  # then they are in the order of their values
     labels = tuple(names) or tuple(sorted(
         counts, key=lambda label: (float(label) if are_numbers else 0, label)))
     shown = ", ".join(label[:40] for label in labels[:10]) + (", ..." if len(labels) > 10 else "")
-    forms = set(map(columns.form_of, counts))
+    forms = set(map(column_values.form_of, counts))
     basis = ("several columns have 0 and 1" if split.labels else "some are lists" if several else
-             "few are fractions" if columns.FRACTION in forms else "they are whole numbers" if are_numbers else
-             f"{'some are' if columns.INTEGER in forms else 'they are'} no numbers")
+             "few are fractions" if column_values.FRACTION in forms else "they are whole numbers" if are_numbers else
+             f"{'some are' if column_values.INTEGER in forms else 'they are'} no numbers")
+    if several and are_single:
+        basis += ", with exactly one label in each row"
+        several = is_given or not have_flags
     log.info(f"{split.file}: {len(labels):,} labels ({shown}), "
-             + ("0 or 1 for each of them" if names else
-                f"any number for each example, separated by {separator!r}" if several else "one for each example")
+             + ("one for each example" if not several else "0 or 1 for each of them" if names else
+                f"any number for each example, separated by {separator!r}")
              + ("" if values.label_kind else f" (detected: {basis}; see --label_kind)"))
-    joined = () if several else _joined(counts)
+    joined = () if several or names else _joined(counts)
     if joined:
         log.warn(f"{split.file}: the label {log.brief(repr(joined[0]))} seems to be several, separated by "
                  f"{joined[1]!r}, and is learned as one class; if so, set --label_kind=multi_label "
@@ -273,23 +279,23 @@ def _are_fractions(counts: Counter[str], lines: Dict[str, int], file: str) -> bo
     Raises:
         UserError: all but a few labels are numbers, or nearly all are miswritten ones.
     """
-    forms = {label: columns.form_of(label) for label in lines}
+    forms = {label: column_values.form_of(label) for label in lines}
     rows = collections.Counter(forms[label] for label in counts.elements())
-    fractions, num_rows = rows[columns.FRACTION], sum(rows.values())
-    numbers, miswritten = fractions + rows[columns.INTEGER], rows[columns.MISWRITTEN]
-    num_distinct = sum(form <= columns.INTEGER for form in forms.values())
+    fractions, num_rows = rows[column_values.FRACTION], sum(rows.values())
+    numbers, miswritten = fractions + rows[column_values.INTEGER], rows[column_values.MISWRITTEN]
+    num_distinct = sum(form <= column_values.INTEGER for form in forms.values())
     # Of classes, few values have many examples each.
     are_odd = (10 * (num_rows - numbers) <= num_rows or 2 * num_distinct > numbers
                or fractions and num_distinct >= _MANY_NUMBERS)
-    is_column = numbers > rows[columns.WORD] + miswritten and (fractions or not rows[columns.WORD])
-    odd = next((label for label in lines if forms[label] > columns.INTEGER), None)
+    is_column = numbers > rows[column_values.WORD] + miswritten and (fractions or not rows[column_values.WORD])
+    odd = next((label for label in lines if forms[label] > column_values.INTEGER), None)
     if odd is not None and (is_column and are_odd or miswritten and 2 * len(lines) > num_rows
                             and 10 * (numbers + miswritten) >= 9 * num_rows):
         raise UserError(f"{file}, line {lines[odd]}: the label is {log.brief(repr(odd))}, and "
                         f"{numbers:,} of {num_rows:,} labels are numbers: write this one like 1234.5 or "
                         "leave the line out, or set --label_kind=classes (multi_label for lists)")
     if odd is None and fractions:  # a few may be mistakes in classes
-        line = next(lines[label] for label in lines if forms[label] == columns.FRACTION)
+        line = next(lines[label] for label in lines if forms[label] == column_values.FRACTION)
         (log.warn if 10 * fractions < numbers - fractions else log.info)(
             f"{file}: {numbers:,} of {num_rows:,} labels are numbers, {fractions:,} with a fraction (the "
             f"first on line {line}), so this is a regression; to change that, set --label_kind")

@@ -186,7 +186,7 @@ def test_a_few_lists_among_texts_are_told(tmp_path, capsys):
     files = {"train.jsonl": json_of([*"abab", ["a", "b"]])}
     assert make_task(tmp_path, files).kind.name == "multi_label"
     assert "WARNING" in capsys.readouterr().err
-    with pytest.raises(UserError, match="line 5: 'score' is .* a text or a number"):
+    with pytest.raises(UserError, match="line 5: the label is .*'a', 'b'.* one label"):
         make_task(tmp_path, files, label_kind="classes")
 
 

@@ -115,7 +115,9 @@ REFUSED = {
                          ("no column 'rooms'", "--label_column")),
     "a column twice": ("train.csv", rows(COLUMNS, start=CSV), {"label_column": "trip,trip"}, ("different columns",)),
     "columns as classes": ("train.csv", rows(COLUMNS, start=CSV), {"label_kind": "classes"},
-                           ("trip, room, staff", "--label_column", "classes")),
+                           ("line 2", "'room': '1'", "one label", "--label_kind=multi_label")),
+    "columns as numbers": ("train.csv", rows(COLUMNS, start=CSV), {"label_kind": "regression"},
+                           ("trip, room, staff", "--label_column", "regression")),
     "a list among classes": ("train.csv", csv(["a", "b", "a", "b", ["a", "b"]]), {}, ("line 6", "--label_kind"))}
 
 
@@ -155,6 +157,30 @@ def test_one_column_of_0_and_1_stays_classes(header, form, labels, tmp_path, cap
     assert ("--label_column=label,odd" in capsys.readouterr().err) == ("odd" in header)
 
 
+ONE_EACH = [(1, 0, 0), (0, 0, 1), (0, 1, 0)] * 2
+ONE_HOT = {"columns": ("train.csv", rows(COLUMNS, ONE_EACH, CSV), NAMES),
+           "lists": ("train.jsonl", jsonl(ONE_EACH), NUMBERED),
+           "lists as texts": ("train.csv", csv(map(list, ONE_EACH)), NUMBERED),
+           "objects": ("train.jsonl", jsonl(dict(zip(NAMES, each)) for each in ONE_EACH), sorted(NAMES))}
+
+
+@pytest.mark.parametrize("name", ONE_HOT)
+def test_one_1_in_every_row_is_one_class(name, tmp_path, capsys):
+    file, text, labels = ONE_HOT[name]
+    task = make_task(tmp_path, {file: text})
+    assert task.kind.name == "classes" and task.kind.labels == tuple(labels)
+    assert "with exactly one label in each row; see --label_kind" in capsys.readouterr().err
+    names = NAMES if "room" in labels else NUMBERED
+    assert labels_of(task) == [names[each.index(1)] for each in ONE_EACH]
+    assert make_task(tmp_path, {file: text}, label_kind="classes").kind.labels == tuple(labels)
+    assert make_task(tmp_path, {file: text}, label_kind="multi_label").kind.name == "multi_label"
+    # A later set has to keep to it.
+    more = {"columns": "9,the text,1,1,0\n", "lists as texts": 'the text,"[1, 1, 0]"\n'}.get(
+        name) or jsonl([[1, 1, 0] if name == "lists" else dict(trip=1, room=1, staff=0)])
+    with pytest.raises(UserError, match="dev.*, line .*--label_kind=multi_label"):
+        labels_of(make_task(tmp_path, {file: text, file.replace("train", "dev"): text + more}), "dev")
+
+
 def test_columns_with_the_values_of_the_labels_are_told(tmp_path, capsys):
     text = rows("the text {i},{0},{1},{2}", [[2 * value - 1 for value in each] for each in FLAGS * 2],
                 "text,trip,room,staff\n")
@@ -189,9 +215,11 @@ def test_the_keys_are_those_of_all_first_rows(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("header", [
-    "query1\tquery2", "question1\tquestion2", "text_1\ttext_2", "Sentence A\tSentence B", "texta\ttextb"])
+    "query1 query2", "question1 question2", "text_1 text_2", "sentence_A sentence_B", "texta textb",
+    "question sentence", "question passage", "query document", "query doc", "question context",
+    "claim evidence", "context response", "premise hypothesis", "text text_pair", "s1 s2"])
 def test_the_names_of_a_pair_are_known(header, tmp_path, capsys):
-    header = header.replace("Sentence A\tSentence B", "sentence_a\tsentence_b")
+    header = header.replace(" ", "\t")
     text = f"{header}\tlabel\n" + "".join(f"{each}\t{each} too\t{i % 2}\n" for i, each in enumerate(TEXTS))
     assert rows_of(make_task(tmp_path, {"train.tsv": text}), "train")[0] == (TEXTS[0], TEXTS[0] + " too", "0")
     assert "WARNING" not in capsys.readouterr().err
@@ -206,7 +234,7 @@ def test_a_column_of_texts_that_is_not_read_is_a_warning(header, unread, tmp_pat
     assert "WARNING" in said and f"column {unread} are not read" in said
     assert f"--text_pair_column={unread}" in said
     make_task(tmp_path, {"train.tsv": text}, text_column="1")
-    assert "not read" not in capsys.readouterr().err
+    assert "are not read" not in capsys.readouterr().err
 
 
 def test_repeated_texts_that_are_not_read_are_a_warning(tmp_path, capsys):
@@ -217,7 +245,8 @@ def test_repeated_texts_that_are_not_read_are_a_warning(tmp_path, capsys):
     assert "the texts in column query are not read" in capsys.readouterr().err
     classes = "".join(f"{each}\tsold in {'north south'.split()[i % 2]} of town\t{i % 2}\n" for i, each in enumerate(TEXTS))
     make_task(tmp_path, {"train.tsv": "text\tplace\tlabel\n" + classes})
-    assert "not read" not in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "WARNING" not in said and "not read: place (detected)" in said
 
 
 def test_empty_second_texts_are_counted(tmp_path, capsys):

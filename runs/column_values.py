@@ -1,0 +1,55 @@
+"""What the values of a column are: numbers, flags, texts."""
+
+import collections
+import math
+import re
+from typing import Any, Iterable, Sequence
+
+from encoder import label_types
+
+# What a value is as a number; MISWRITTEN is a decimal comma, thousands, a percentage or unit.
+FRACTION, INTEGER, MISSING, MISWRITTEN, WORD = range(5)
+# Three words, or four signs of a script without spaces.
+_PROSE = re.compile(r"[^\W\d_]+(?:\W+[^\W\d_]+){2}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{4}")
+_NO_VALUE = ("", "na", "nan", "none", "null")  # without marks, as of n/a
+_MISWRITTEN = re.compile(
+    r"[^\w\s]?\s?\d+(?:(?:[.,'\s]\d{3})+(?:[.,]\d+)?|[.,]\d+|(?=\s?%))\s?[^\W\d_]{0,4}[^\w\s]?")
+
+
+def form_of(value: str) -> int:
+    """What a value is as a number, one of FRACTION to WORD."""
+    try:
+        number = float(value)
+    except ValueError:
+        if re.sub(r"[^\w+]", "", value).lower() in _NO_VALUE:
+            return MISSING
+        return MISWRITTEN if _MISWRITTEN.fullmatch(value.strip()) else WORD
+    return (MISSING if not math.isfinite(number) else
+            INTEGER if number.is_integer() else FRACTION)
+
+
+def are_mostly_numbers(values: Iterable[str]) -> bool:
+    """Whether there are numbers, and at least nine for each word."""
+    forms = collections.Counter(map(form_of, values))
+    return 0 < forms[FRACTION] + forms[INTEGER] + forms[MISWRITTEN] >= 9 * forms[WORD]
+
+
+def are_numbers(values: Iterable[str]) -> bool:
+    """Whether all values are finite numbers."""
+    return all(form_of(value) <= INTEGER for value in values)
+
+
+def are_flags(values: Sequence[Any]) -> bool:
+    """Whether nearly all are 0 or 1; reading the file reports the others."""
+    return 0 < 10 * sum(map(label_types.is_flag, values)) >= 9 * len(values)
+
+
+def holds_texts(values: Sequence[Any]) -> bool:
+    """Whether these are texts of several words, and not classes; those of pairs may be repeated."""
+    texts = [text for text in map(str, values) if text.strip()]
+    are_classes = len(texts) >= 3 * len(set(texts)) and (len(set(texts)) < 10 or mean_length(texts) < 20)
+    return 2 * sum(map(bool, map(_PROSE.search, texts))) > len(texts) and not are_classes
+
+
+def mean_length(values: Sequence[Any]) -> float:
+    return sum(len(str(value)) for value in values) / max(len(values), 1)
