@@ -11,6 +11,7 @@ from encoder import bert, model_flags
 from engine import log, settings
 from engine.checkpoints import checkpoints
 from engine.cli import command, device_flags, shards
+from engine.data import text_files
 from engine.disk import files
 from engine.errors import UserError
 from engine.inference import PredictionSettings
@@ -66,7 +67,7 @@ def open_model(values: flags.FlagValues) -> Extraction:
     device_flags.check_tpu(values)
     if values["use_one_hot_embeddings"].present:
         log.warn("--use_one_hot_embeddings is for TPUs and has no effect here")
-    files.require_file(settings.required(values, "input_file"), "--input_file")
+    text_files.check_lines(files.require_file(settings.required(values, "input_file"), "--input_file"))
     output_file = settings.required(values, "output_file")
     if is_array(output_file) and not values.pooling:
         raise UserError(f"--output_file={output_file}: an array holds one vector for each text; give "

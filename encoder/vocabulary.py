@@ -109,11 +109,12 @@ def read_casing(folder: str, tokens: List[str]) -> bool:
 
 def warn_of_another(vocab_file: str, folder: Optional[str]) -> None:
     """Warns if a vocabulary has the words of the one in a model's folder in other rows."""
-    own = os.path.join(folder or "", FILE)
-    if not folder or not os.path.exists(own) or os.path.samefile(own, vocab_file):
+    files_of_own = [os.path.join(folder or "", name) for name in (FILE, tokenizer_files.FAST)]
+    own = next(filter(os.path.exists, files_of_own), None)
+    if not folder or own is None or os.path.samefile(own, vocab_file):
         return
     rows = {token.strip(): row for row, token in enumerate(_tokens(vocab_file))}
-    tokens = _tokens(own)
+    tokens = _tokens(folder)
     moved = sum(rows.get(token.strip()) != row for row, token in enumerate(tokens))
     if _MOST_MOVED * moved > len(tokens):
         log.warn(f"--vocab_file={vocab_file}: {moved:,} of the {len(tokens):,} rows of {own}, the model's own "

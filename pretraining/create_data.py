@@ -28,7 +28,7 @@ from encoder import vocabulary
 from engine import log
 from engine.checkpoints import checkpoint_files
 from engine.cli import command, shards
-from engine.data import store
+from engine.data import store, text_files
 from engine.disk import files, parts, provenance, scratch
 from engine.disk.provenance import Source
 from engine.errors import UserError
@@ -74,6 +74,7 @@ def main(flag_values: flags.FlagValues) -> None:
     outputs = _outputs(flag_values.output_file, paths)
     for path in paths:
         files.require_file(path, "--input_file")
+        text_files.check_lines(path)
     vocab_hash = vocabulary.content_hash(flag_values.vocab_file)
 
     def facts_of(part: Optional[shards.Shard]) -> Dict[str, Any]:

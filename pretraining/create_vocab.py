@@ -14,6 +14,7 @@ from absl import flags
 from encoder import vocabulary
 from engine import log, settings
 from engine.cli import command
+from engine.data import text_files
 from engine.disk import files, provenance
 from engine.errors import UserError
 from engine.progress import Counter
@@ -93,6 +94,7 @@ def _facts(values: flags.FlagValues) -> Dict[str, Any]:
 def _lines(input_file: str) -> Iterator[str]:
     with Counter("Reading", unit="lines") as counter:
         for path in files.find(input_file or "", "--input_file"):
+            text_files.check_lines(path)
             for _, line in texts.read_lines(path):
                 counter.advance(1)
                 yield line

@@ -165,6 +165,7 @@ def open_model(values: flags.FlagValues) -> Scores:
 
 def main(values: flags.FlagValues) -> None:
     """Scores all lines of the input."""
+    text_files.check_lines(values.input_file or "")
     with open_model(values) as opened:
         run(values, opened)
 

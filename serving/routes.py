@@ -71,6 +71,11 @@ class Options(BaseModel):
     encoding_format: Optional[Literal["float"]] = None
 
 
+class Parameters(Options):
+    """Options of a task, as clients of Hugging Face send them; others than these are refused."""
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+
 class Request(Options):
     """The body of a request. Its subclasses are the routes; their texts describe them.
 
@@ -82,6 +87,7 @@ class Request(Options):
     column: ClassVar[Optional[str]] = "vector"
     needs: ClassVar[str] = "an embedding model"
     is_split: ClassVar[bool] = False
+    parameters: Optional[Parameters] = None
 
     @classmethod
     def read(cls, body: bytes) -> "Request":
@@ -114,14 +120,14 @@ class Request(Options):
         """Whether the model answers such requests."""
         return cls.column is None or cls.column in model.reader.columns
 
+    @property
+    def cuts(self) -> Optional[bool]:
+        """Whether texts that are too long are cut."""
+        return self.parameters and self.parameters.truncate or self.truncate
+
     def answer(self, model: ServedModel, predict: Predict) -> Any:
         """The body of the answer; raises a `Refusal` if there is none."""
         raise NotImplementedError
-
-
-class Parameters(Options):
-    """Options of a task, as clients of Hugging Face send them; others than these are refused."""
-    model_config = ConfigDict(strict=True, extra="forbid")
 
 
 class PredictRequest(Request):
@@ -130,7 +136,6 @@ class PredictRequest(Request):
     column = None
     inputs: _Rows = Field(
         description="a text, a pair [text, text], or a list of such rows [[text], [text, text]]")
-    parameters: Optional[Parameters] = None
 
     def answer(self, model: ServedModel, predict: Predict) -> Any:
         is_batch = isinstance(self.inputs, list) and isinstance(self.inputs[0], list)
@@ -145,7 +150,7 @@ class PredictRequest(Request):
             }[takes_pairs], index=are_pairs.index(misfit))
         answers = [result.entry for result in predict(
             [Example(row[0], row[1] if len(row) == 2 else None, None) for row in rows],
-            self.parameters and self.parameters.truncate or self.truncate)]
+            self.cuts)]
         if "probabilities" in answers[0]:
             answers = [sorted(({"score": score, "label": label} for label, score in
                                entry["probabilities"].items()), key=lambda each: -each["score"])
@@ -160,7 +165,7 @@ class Vectors(Request):
 
     def vectors(self, texts: List[str], predict: Predict) -> List[List[float]]:
         """A vector for each text."""
-        results = predict([Example(text, None, None) for text in texts], self.truncate)
+        results = predict([Example(text, None, None) for text in texts], self.cuts)
         vectors = [result.entry["vector"] for result in results]
         if self.normalize is False:
             vectors = (np.array(vectors) * [[result.norm] for result in results]).tolist()
@@ -210,13 +215,12 @@ class Comparison(BaseModel):
 class SimilarityRequest(Request):
     """Compares a text with others: the cosine of their vectors."""
     inputs: Comparison
-    parameters: Optional[Parameters] = None
 
     def answer(self, model: ServedModel, predict: Predict) -> List[float]:
-        source, parameters = self.inputs.source_sentence, self.parameters or self
-        examples = [Example(source, text, None) for text in _listed(self.inputs.sentences)]
+        examples = [Example(self.inputs.source_sentence, text, None)
+                    for text in _listed(self.inputs.sentences)]
         return [min(1.0, result.entry["similarity"])  # rounding exceeds it
-                for result in predict(examples, parameters.truncate or self.truncate)]
+                for result in predict(examples, self.cuts)]
 
 
 class RerankRequest(Request):
@@ -236,7 +240,7 @@ class RerankRequest(Request):
         pairs = [(text, self.query) if model.reader.ranks_first else (self.query, text)
                  for text in texts]
         entries = [result.entry for result in predict(
-            [Example(*pair, None) for pair in pairs], self.truncate)]
+            [Example(*pair, None) for pair in pairs], self.cuts)]
         scores = [entry["value"] if "value" in entry else list(entry["probabilities"].values())[1]
                   for entry in entries]
         return [{"index": index, "score": scores[index],

@@ -104,6 +104,13 @@ def input_format(path: str) -> str:
     return "tsv"
 
 
+def check_lines(path: str, flag: str = "--input_file") -> None:
+    """Raises a UserError if a file of which each line is read as a text is CSV or JSON by its name."""
+    if path.lower().endswith((".csv", ".json", ".jsonl", ".csv.gz", ".json.gz", ".jsonl.gz")):
+        raise UserError(f"{flag}={path}: each line is read as a text here, with the marks and names of CSV or JSON; "
+                        "write the texts into a .txt file, one a line")
+
+
 def output_format(path: Optional[str], given: Optional[str]) -> str:
     """The format of an output: `given`, else by the file's extension, else tsv; CSV can only be read."""
     extension = os.path.splitext(path or "")[1].lower()

@@ -299,10 +299,12 @@ TEXT = b"the cat sees a dog .\na bird likes the tree !\n\nthe old river\nthe sma
     (TEXT, dict(output_file=""), ["--output_file"]),
     (TEXT, dict(input_file="{}/cut.txt.gz"), ["cut.txt.gz"]),
     (TEXT, dict(vocab_file="{}/unmasked.txt"), ["unmasked.txt", "[MASK]"]),
+    (TEXT, dict(input_file="{}/texts.csv"), ["texts.csv", "each line is read as a text", ".txt"]),
 ])
 def test_one_line_says_what_is_wrong(tiny_model, tmp_path, capsys, text, flags, mentions):
     (tmp_path / "cut.txt.gz").write_bytes(gzip.compress(TEXT * 100)[:100])
     (tmp_path / "unmasked.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\n")
+    (tmp_path / "texts.csv").write_text("label,text\n1,the cat\n")
     flags = {name: value.format(tmp_path) if isinstance(value, str) else value
              for name, value in flags.items()}
     before = set(os.listdir(str(tmp_path))) | {"text.txt"}

@@ -70,9 +70,11 @@ def test_without_the_package_one_line_says_how_to_install_it(
 @pytest.mark.parametrize("flags, mentions", [
     (dict(input_file="/no/such"), ["--input_file", "/no/such"]),
     (dict(), ["--input_file"]),
+    (dict(input_file="{}/texts.jsonl"), ["texts.jsonl", "each line is read as a text"]),
     (dict(input_file="{}/text.txt", vocab_size=50), ["--vocab_size=50", "104"]),
     (dict(input_file="/no/such", output_dir="{}"), ["not empty; name a new folder"])])
 def test_flags_that_do_not_go_together_are_refused(tmp_path, text_file, capsys, flags, mentions):
+    (tmp_path / "texts.jsonl").write_text('{"text": "the cat"}\n')
     with ends_with_error(capsys, *mentions):
         run(tmp_path, **{name: value.format(tmp_path) if isinstance(value, str) else value
                          for name, value in flags.items()})

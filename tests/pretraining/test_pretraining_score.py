@@ -96,6 +96,7 @@ def test_an_empty_text_and_bad_input(scored, tiny_model, capsys):
     assert scored([]) == []
     for flags, mention in ((dict(init_checkpoint=tiny_model.init_checkpoint), "masked-LM head"),
                            (dict(input_file="/nowhere.txt"), "/nowhere.txt"),
+                           (dict(input_file="texts.csv"), "each line is read as a text"),
                            (dict(max_seq_length=41), "40 positions")):
         with ends_with_error(capsys, mention):
             scored(["a"], **flags)

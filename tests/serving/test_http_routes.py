@@ -144,6 +144,10 @@ def test_parameters_of_other_tasks_are_refused_by_name(service):
     answer = service.post("/models/vectors/similarity", {
         "inputs": {"source_sentence": "a", "sentences": ["b"]}, "parameters": {"measure": "dot"}})
     assert answer.status == 422 and "`parameters.measure`" in answer.body["error"]
+    for route, request in routes.REQUESTS.items():
+        with pytest.raises(routes.Refusal, match="`parameters.top_k`: 2 is not served"):
+            request.read(b'{"parameters": {"top_k": 2}}')
+            raise AssertionError(route)
 
 
 @pytest.mark.parametrize("host", ["[", "a/v1/embeddings?", "[::1"])
