@@ -12,6 +12,7 @@ of the npm package of that name (16.0.0). A training has failed if its record ha
 """
 
 import argparse
+import collections
 import glob
 import itertools
 import json
@@ -112,10 +113,11 @@ def _write_topics(data: str, folder: str) -> None:
 
 
 def _write_emoji(data: str, folder: str) -> None:
-    """Names of emoji with their subgroups: many classes, from 258 flags to a few of a kind."""
+    """Names of emoji with their subgroups, of which each has at least 12: 55 classes, the largest with 258 flags."""
     with open(os.environ["EMOJI_JSON"], encoding="utf-8") as file:
         rows = {(each["name"], each["subgroup"]) for each in json.load(file) if "skin tone" not in each["name"]}
-    _write_labelled(folder, sorted(rows), 400)
+    names = collections.Counter(subgroup for _, subgroup in rows)
+    _write_labelled(folder, sorted(row for row in rows if names[row[1]] >= 12), 400)
 
 
 def _classifier(task: str, *more: str) -> Tuple[str, ...]:
@@ -190,7 +192,7 @@ runpy.run_module({path.replace(".py", "")!r}, run_name="__main__")""", *command]
              f"--init_checkpoint={args.model}", f"--vocab_file={args.model}/vocab.txt",
              f"--bert_config_file={args.model}/bert_config.json", f"--output_dir={output_dir}",
              f"--seeds={','.join(map(str, args.seeds))}", f"--learning_rates={cell.rate}",
-             f"--num_train_epochs={data.epochs}", f"--store_dir={args.work_dir}/store",
+             f"--num_train_epochs={args.epochs or data.epochs}", f"--store_dir={args.work_dir}/store",
              f"--adam_bias_correction={variant.corrected}",
              *([f"--fit_output_layer={variant.fits}"] if variant.fits else [])],
             cwd=args.before if variant.is_before else report.ROOT, stdout=log, stderr=log, check=True)
@@ -217,7 +219,7 @@ def run_huggingface(args: argparse.Namespace, cell: Cell) -> List[Dict[str, Any]
             args.huggingface_python, "-m", "benchmarks.peers.huggingface", f"--seed={seed}",
             f"--model_dir={args.huggingface_model}", f"--task={cell.data}",
             f"--data_dir={folder_of(args, cell.data)}", f"--learning_rate={cell.rate}",
-            f"--epochs={data.epochs}", *VARIANTS[cell.variant].peer)
+            f"--epochs={args.epochs or data.epochs}", *VARIANTS[cell.variant].peer)
         ended.append({"failed": None, "r2": measured.get("r2"),
                       "metric": measured[data.metric.replace("eval_", "")]})
     return ended
@@ -245,6 +247,7 @@ def main() -> None:
                         help="several calls can run side by side")
     parser.add_argument("--variants", nargs="+", choices=list(VARIANTS), default=["plain", "corrected"])
     parser.add_argument("--rates", nargs="+", type=float, default=[2e-4, 5e-5])
+    parser.add_argument("--epochs", type=float, help="in place of those of the sets")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3, 4, 5])
     parser.add_argument("--minutes", type=float, default=60,
                         help="after which no cell starts; 0: only the table")

@@ -66,6 +66,6 @@ class Training(NamedTuple):
     # The word embeddings are also output weights, so their gradient has all rows.
     ties_embeddings: bool = False
     baseline: Optional[Baseline] = None  # a training whose loss is not below it learns nothing
-    # Fits an output layer that is new, before the first step; None: there is nothing to fit.
-    fit: Callable[[], Optional[FittedLayer]] = lambda: None
+    # (learning rate) → an output layer that is new, fitted before the first step; None: there is nothing to fit.
+    fit: Callable[[float], Optional[FittedLayer]] = lambda learning_rate: None
     loss_unit: float = 1.0  # factor from the loss to the one that logs and `baseline` show

@@ -30,6 +30,7 @@ _ROUGHLY, _EXACTLY = 1e-4, 1e-9  # components of the gradient at which a fit end
 # the root mean square of all features' deviations, at least.
 _LEAST_DEVIATION = 0.1
 _CLEARLY = 2.0  # standard errors of a mean difference
+_MOST_CHANGE = 1.0  # of a logit or standardized number in a step of the training
 
 
 class Rows(NamedTuple):
@@ -96,6 +97,28 @@ class _Layer(NamedTuple):
         return features @ self.weights + self.bias
 
 
+class Probe(NamedTuple):
+    """A layer that was fitted to standardized features."""
+    layer: Optional[_Layer]  # None: it is no better than a constant
+    mean: np.ndarray  # of the features, [d]
+    deviation: np.ndarray  # [d]
+    summary: Dict[str, Any]  # JSON values: how good it is
+
+    def output_layer(self, learning_rate: float) -> FittedLayer:
+        """The layer for the features themselves, to be trained at this rate, and no more sensitive than `_MOST_CHANGE`.
+
+        Adam changes each weight by about the rate, so a feature, which has d inputs of about 1, by d times as
+        much. With large weights the first steps would throw the answers about.
+        """
+        if not self.layer:
+            return FittedLayer({}, self.summary)
+        weights = self.layer.weights / self.deviation[:, np.newaxis]
+        change = learning_rate * len(weights) * np.abs(weights).sum(axis=0).mean()
+        weights /= max(1.0, change / _MOST_CHANGE)
+        return FittedLayer({"output_weights": weights.T.astype(np.float32),
+                            "output_bias": (self.layer.bias - self.mean @ weights).astype(np.float32)}, self.summary)
+
+
 def sample(count: int, most: int, classes: Optional[np.ndarray] = None) -> np.ndarray:
     """The numbers of at most about `most` of `count` examples: the same share of each class, but at least one."""
     if count <= most:
@@ -115,7 +138,7 @@ def most_rows(num_outputs: int) -> int:
 
 def fitting(job: Job, forward: Forward, kind: Kind, unit: str, *, is_pooled: bool,
             find: Callable[[], Tuple[Source, np.ndarray]],
-            rows_of: Callable[[np.ndarray, np.ndarray], Rows]) -> Callable[[], Optional[FittedLayer]]:
+            rows_of: Callable[[np.ndarray, np.ndarray], Rows]) -> Callable[[float], Optional[FittedLayer]]:
     """What fits the output layer, for `Training.fit`; at its first call alone, so that all tries share it.
 
     Args:
@@ -127,7 +150,7 @@ def fitting(job: Job, forward: Forward, kind: Kind, unit: str, *, is_pooled: boo
         rows_of: (features, numbers of the examples) → rows.
     """
     @functools.lru_cache(maxsize=None)
-    def fit() -> Optional[FittedLayer]:
+    def probe() -> Optional[Probe]:
         start, settings = job.settings.init_checkpoint, job.settings.training
         if not settings.fit_output_layer or not start or model_files.has_output_layer(start):
             return None
@@ -144,13 +167,18 @@ def fitting(job: Job, forward: Forward, kind: Kind, unit: str, *, is_pooled: boo
             predictions = predictor.predict(
                 source.subset(indices), job.settings.evaluation.eval_batch_size, counter.advance,
                 as_on_one=True)
-        return fit_layer(rows_of(predictions["features"], indices), kind, unit, began,
+        return fit_probe(rows_of(predictions["features"], indices), kind, unit, began,
                          job.model.config.hidden_dropout_prob)
+
+    def fit(learning_rate: float) -> Optional[FittedLayer]:
+        fitted, num_layers = probe(), job.model.config.num_hidden_layers
+        features_change = is_pooled or job.settings.training.freeze_layers < num_layers
+        return fitted and fitted.output_layer(learning_rate if features_change else 0.0)
     return fit
 
 
-def fit_layer(rows: Rows, kind: Kind, unit: str, began: float, dropout: float = 0.0) -> FittedLayer:
-    """Fits a layer; without values if its answers are no better than a constant in cross-validation.
+def fit_probe(rows: Rows, kind: Kind, unit: str, began: float, dropout: float = 0.0) -> Probe:
+    """Fits a layer; none if its answers are no better than a constant in cross-validation.
 
     Args:
         dropout: of the features in training, which the layer has to bear: where a feature is much larger than its
@@ -163,7 +191,7 @@ def fit_layer(rows: Rows, kind: Kind, unit: str, began: float, dropout: float = 
     noise = dropout / (1 - dropout) * (np.square(features).mean(axis=0) + np.square(
         mean / np.where(deviation > 0, deviation, 1.0)))
     summary: Dict[str, Any] = {"is_used": False, "rows": len(features), "unit": unit}
-    values: Dict[str, np.ndarray] = {}
+    layer = None
     if deviation.any() and len(features) >= 2 * _FOLDS:
         penalty, probed, constant = _cross_validate(likelihood, features, targets, noise)
         summary.update(metric=likelihood.metric, cross_validated=likelihood.score(targets, probed),
@@ -171,12 +199,9 @@ def fit_layer(rows: Rows, kind: Kind, unit: str, began: float, dropout: float = 
         gains = likelihood.losses(constant, targets) - likelihood.losses(probed, targets)
         if gains.mean() > _CLEARLY * gains.std() / np.sqrt(len(gains)):
             layer = _fit(likelihood, features, targets, noise, penalty, _EXACTLY)
-            weights = layer.weights / deviation[:, np.newaxis]
-            values = {"output_weights": weights.T.astype(np.float32),
-                      "output_bias": (layer.bias - mean @ weights).astype(np.float32)}
             summary["is_used"] = True
     log.info(describe(summary, f" in {time.time() - began:.0f} s"))
-    return FittedLayer(values, summary)
+    return Probe(layer, mean, deviation, summary)
 
 
 def describe(summary: Mapping[str, Any], took: str = "") -> str:

@@ -13,7 +13,7 @@ from engine.checkpoints import checkpoints
 from engine.errors import UserError
 from engine.training import run_record
 from runs import linear_probe
-from runs.linear_probe import Rows, fit_layer
+from runs.linear_probe import Rows, fit_probe
 
 TWO = label_types.SingleLabel(["no", "yes"])
 
@@ -27,7 +27,7 @@ def rows(count=90, size=5, classes=3, seed=0):
 
 
 def fit(rows, kind):
-    return fit_layer(rows, kind, "examples", began=0.0)
+    return fit_probe(rows, kind, "examples", began=0.0).output_layer(learning_rate=0.0)
 
 
 def test_a_logistic_regression_is_that_of_scikit_learn(monkeypatch):
@@ -78,6 +78,20 @@ def test_a_feature_that_is_nearly_constant_gets_no_large_weight():
     features[:, 4] = 1 + 1e-6 * (labels == 1)
     weights = fit(Rows(features, labels), label_types.SingleLabel("abc")).values["output_weights"]
     assert np.abs(weights[:, 4]).max() < 1e-3
+
+
+def test_a_step_of_the_training_changes_an_answer_by_no_more_than_one():
+    features, labels = rows()
+    probe = fit_probe(Rows(features / 100, labels), label_types.SingleLabel("abc"), "examples", began=0.0)
+    free, bounded, of_tiny_rate = (probe.output_layer(rate).values for rate in (0.0, 0.1, 1e-6))
+    # Each of the layer's five features has five inputs of about 1, whose weights Adam changes by the rate.
+    changes = 0.1 * 5 * np.abs(free["output_weights"]).sum(axis=1)
+    assert changes.mean() > 10
+    np.testing.assert_allclose(bounded["output_weights"], free["output_weights"] / changes.mean(), rtol=1e-5)
+    np.testing.assert_array_equal(of_tiny_rate["output_weights"], free["output_weights"])
+    mean = features.mean(axis=0) / 100  # for which the answer stays
+    np.testing.assert_allclose(*(mean @ each["output_weights"].T + each["output_bias"] for each in (free, bounded)),
+                               atol=1e-5)
 
 
 @pytest.mark.parametrize("features, labels, kind", [
@@ -175,7 +189,7 @@ def test_interrupted_while_it_is_fitted_a_training_ends_the_same(two_layers, dat
     with monkeypatch.context() as patch, pytest.raises(SystemExit):
         def interrupted(*_):
             raise UserError("out of patience")
-        patch.setattr(linear_probe, "fit_layer", interrupted)
+        patch.setattr(linear_probe, "fit_probe", interrupted)
         train(two_layers, tmp_path / "resumed", data_dir, num_train_epochs=0.2)
     actual = train(two_layers, tmp_path / "resumed", data_dir, num_train_epochs=0.2)
     for name, value in expected.items():
