@@ -82,6 +82,8 @@ def report(counts: Dict[str, int], name: Optional[str]) -> None:
     if name == SPACES and mean > _LONGEST_MEAN:
         raise UserError(f"--word_segmenter=spaces: between spaces stand {mean:.1f} Chinese characters on average, so "
                         "the text is not segmented; --word_segmenter=jieba finds its words")
+    if name and not counts["joined"]:
+        log.warn(f"--word_segmenter={name} finds no word of several Chinese characters: it changes nothing")
     line = f"whole words: {counts['several']:,} of {counts['words']:,} words have several tokens"
     if counts["several"]:
         log.info(f"{line} ({counts['several'] / counts['words']:.1%}), which are masked together")

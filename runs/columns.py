@@ -17,7 +17,7 @@ from runs.rows import Columns, Split
 # Names of the two columns of a pair, as in query1 and query2.
 _NUMBERED = [(stem + first, stem + second) for stem in (
     "text", "sentence", "question", "query", "sent", "title", "review", "comment", "content",
-    "document", "passage", "phrase", "premise", "string", "s", "q") for first, second in (
+    "document", "passage", "phrase", "premise", "string") for first, second in (
         ("1", "2"), ("_1", "_2"), (" 1", " 2"), ("_a", "_b"), (" a", " b"), ("a", "b"), ("_left", "_right"))]
 # With those of public data sets, the likeliest first.
 PAIRS = (
@@ -26,7 +26,7 @@ PAIRS = (
         ("question", ("passage", "context", "sentence", "answer", "paragraph", "document", "response")),
         ("query", ("passage", "document", "doc", "answer", "context", "response")),
         ("context", ("response", "answer", "hypothesis")), ("anchor", ("positive",)),
-        ("sentence", ("hypothesis",))) for second in seconds))
+        ("sentence", ("hypothesis",)), ("s1", ("s2",)), ("q1", ("q2",))) for second in seconds))
 # Common names of columns, the likeliest first.
 _NAMES = {
     "label": ("label", "labels", "class", "category", "sentiment", "target", "score", "rating",

@@ -179,17 +179,27 @@ def _infer_kind(values: flags.FlagValues, table: columns.Table,
              + ("one for each example" if not several else "0 or 1 for each of them" if names else
                 f"any number for each example, separated by {separator!r}")
              + ("" if values.label_kind else f" (detected: {basis}; see --label_kind)"))
-    joined = () if several or names else _joined(counts)
+    _warn_of_odd(counts, lines, split.file, may_be_joined=not (several or names))
+    return label_types.MultiLabel(labels, separator) if several else label_types.SingleLabel(labels)
+
+
+def _warn_of_odd(counts: Counter[str], lines: Dict[str, int], file: str, *, may_be_joined: bool) -> None:
+    """Warns of labels that may be several, or the same, or too rare."""
+    joined = _joined(counts) if may_be_joined else ()
     if joined:
-        log.warn(f"{split.file}: the label {log.brief(repr(joined[0]))} seems to be several, separated by "
+        log.warn(f"{file}: the label {log.brief(repr(joined[0]))} seems to be several, separated by "
                  f"{joined[1]!r}, and is learned as one class; if so, set --label_kind=multi_label "
                  f"--label_separator={joined[1]!r}")
+    folded = collections.Counter(map(str.casefold, counts))
+    alike = [label for label in counts if folded[label.casefold()] > 1]
+    if alike:
+        log.warn(f"{file}: labels differ in upper and lower case alone, and are learned as different ones: "
+                 f"{log.brief(', '.join(map(repr, sorted(alike, key=str.casefold))))}")
     single = [label for label in lines if counts[label] == 1]
     if single:
-        log.warn(f"{split.file}: {len(single):,} of {len(labels):,} labels have one example each, "
+        log.warn(f"{file}: {len(single):,} of {len(counts):,} labels have one example each, "
                  f"too few to learn from, such as {log.brief(repr(single[0]))} on line "
                  f"{lines[single[0]]}; are --label_column and --label_kind right?")
-    return label_types.MultiLabel(labels, separator) if several else label_types.SingleLabel(labels)
 
 
 def _more_labels(split: Split, kind: label_types.Kind) -> Sequence[str]:

@@ -197,6 +197,12 @@ def test_a_label_that_joins_others_is_told(separator, tmp_path, capsys):
     assert f"--label_kind=multi_label --label_separator={separator!r}" in capsys.readouterr().err
 
 
+def test_labels_that_differ_in_case_are_told(tmp_path, capsys):
+    text = "text\tlabel\n" + "".join(f"the text {i}\t{label}\n" for i, label in enumerate(["Yes", "yes ", "no"] * 2))
+    assert make_task(tmp_path, {"train.tsv": text}).kind.labels == ("Yes", "no", "yes")
+    assert "in upper and lower case alone, and are learned as different ones: 'Yes', 'yes'" in capsys.readouterr().err
+
+
 # --- The first row, and second texts -------------------------------------------------------
 
 TEXTS = sentences(24, 3)
@@ -247,6 +253,11 @@ def test_repeated_texts_that_are_not_read_are_a_warning(tmp_path, capsys):
     make_task(tmp_path, {"train.tsv": "text\tplace\tlabel\n" + classes})
     said = capsys.readouterr().err
     assert "WARNING" not in said and "not read: place (detected)" in said
+
+
+def test_numbers_are_no_second_texts(tmp_path):
+    text = "comment\tq1\tq2\tlabel\n" + "".join(f"{each}\t{i}\t{9 - i}\t{'ab'[i % 2]}\n" for i, each in enumerate(TEXTS))
+    assert rows_of(make_task(tmp_path, {"train.tsv": text}), "train")[0] == (TEXTS[0], None, "a")
 
 
 def test_empty_second_texts_are_counted(tmp_path, capsys):
