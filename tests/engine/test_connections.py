@@ -100,10 +100,9 @@ def test_what_is_no_hello_is_answered_by_closing_the_connection(line, cluster):
     assert_meets(chief, cluster)
 
 
-@pytest.mark.parametrize("more", [{"from": 1e999}, {"from": True}, {"more": 1}, {"cluster": "x"}])
-def test_a_hello_with_other_keys_or_values_is_none(more, cluster):
+def test_a_hello_with_other_keys_is_none(cluster):
     chief = Meeting(cluster)
-    assert not answers(connect(cluster), hello_of(cluster, 1, **more))
+    assert not answers(connect(cluster), hello_of(cluster, 1, more=1))
     assert_meets(chief, cluster)
 
 
@@ -158,7 +157,6 @@ def test_two_workers_that_cannot_reach_each_other_are_named_before_the_training(
 
 @pytest.mark.parametrize("line, said", [
     ('{"key": "a"}', "is lost: it sent an invalid message"), ("[" * 200000, "is lost: it sent"),
-    ('{"worker": 1, "status": 3, "why": "\x1b[2J"}', "is lost: it sent an invalid message"),
     ('{"key": "a", "value": 1}', ") is at 'a', worker 0"),
     ("{}", "is lost: the connection was closed"),
     ('{"worker": 9, "status": 3, "why": "so"}', "has ended: so")], ids=lambda text: repr(text[:24]))
@@ -188,7 +186,3 @@ def test_control_characters_are_escaped_and_no_others():
     said = "文　字 👩‍🎓 \x1b[2J\u202e\ud800\n"
     shown = "文　字 👩‍🎓 \\x1b[2J\\u202e\\ud800\\n"
     assert messages.cut(said) == log.visible(said) == shown
-    line = messages.encode({"worker": 0, "status": 2, "why": shown})
-    assert messages.decode(line, messages.LAST_WORDS)["why"] == shown
-    with pytest.raises(ValueError):
-        messages.decode(messages.encode({"worker": 0, "status": 2, "why": said}), messages.LAST_WORDS)
