@@ -26,7 +26,7 @@ work=${OUTPUT_DIR:-$repository/distilled}
 
 main() {
   check_inputs
-  use_environment "$starting"
+  use_environment
   cd "$repository"
   find_model
   find_data

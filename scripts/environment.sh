@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Finds or makes the Python environment that the other scripts run in. Sourced, not run.
 #
-# `use_environment [LINE]` says the line before it starts TensorFlow, and sets $python to the interpreter of
+# `use_environment` sets $python to the interpreter of
 #   1. the one that PYTHON=... names, where it has a supported TensorFlow, or else an
 #      environment in the repository that is made with it;
 #   2. the active environment as it is, where it has a supported TensorFlow (in a container
@@ -27,7 +27,6 @@ use_environment() {
   for python in "${candidates[@]}"; do
     python=$(type -P "$python") || continue
     [[ $python == /* ]] || python=$PWD/$python
-    if [[ -n ${1:-} ]]; then say "$1"; fi
     if has_supported_tensorflow "$python"; then break; fi
     python=
   done
@@ -126,9 +125,13 @@ bring_python() {
   UV_PYTHON_PREFERENCE=only-managed uv python find 3.11
 }
 
+# has_supported_tensorflow PYTHON: looks at its version's header, since starting TensorFlow takes seconds.
 has_supported_tensorflow() {
-  "$1" -c 'import sys, tensorflow
-sys.exit(not tensorflow.__version__.startswith(("1.15.", "2.15.")))' >/dev/null 2>&1
+  "$1" -c 'import glob, importlib.util, os, re, sys
+folder = os.path.dirname(importlib.util.find_spec("tensorflow").origin)
+header, = glob.glob(glob.escape(folder) + "*/include/tensorflow/core/public/version.h")
+found = re.findall("define TF_M..OR_VERSION ([0-9]+)", open(header).read())
+sys.exit(found not in (["1", "15"], ["2", "15"]))' >/dev/null 2>&1
 }
 
 # python_version PYTHON: prints 3.11, say; fails where it does not run.

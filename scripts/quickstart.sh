@@ -18,7 +18,7 @@ work=${OUTPUT_DIR:-$repository/quickstart}
 
 main() {
   check_inputs
-  use_environment "$starting"
+  use_environment
   cd "$repository"
   find_model
   find_data

@@ -29,7 +29,7 @@ main() {
     inputs+=("--input_file=$(realpath "$text")")
   done
   check_inputs
-  use_environment "$starting"
+  use_environment
   cd "$repository"
   find_model
   look_at_model_and_cards "$@"

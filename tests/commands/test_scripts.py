@@ -56,6 +56,18 @@ def test_an_environment_that_has_tensorflow_is_used_as_it_is(bare_machine):
     assert (result.returncode, result.stdout) == (0, f"{sys.executable}\n"), result.stderr
 
 
+@pytest.mark.parametrize("version, is_supported", [("1.15", True), ("2.15", True), ("2.16", False)])
+def test_a_supported_tensorflow_is_known_before_it_starts(bare_machine, tmp_path, version, is_supported):
+    package = tmp_path / "tensorflow"
+    header = package / "include" / "tensorflow" / "core" / "public" / "version.h"
+    header.parent.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise SystemExit('it starts')")
+    header.write_text("#define TF_MAJOR_VERSION {}\n#define TF_MINOR_VERSION {}\n".format(*version.split(".")))
+    result = run(bare_machine, f"source scripts/environment.sh; has_supported_tensorflow {sys.executable}",
+                 PYTHONPATH=str(tmp_path))
+    assert (result.returncode == 0) == is_supported
+
+
 def test_a_recipe_knows_a_folder_by_what_its_files_hold(tmp_path):
     """Labels swapped by an archive with fixed times are other data; a copy's times are nothing."""
     data, flag = tmp_path / "data", tmp_path / "rows.tsv"
