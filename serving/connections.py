@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import contextvars
 import logging
 import re
 import socket
 from typing import Any, Callable, Iterator, Optional
 
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import Server
@@ -41,7 +43,10 @@ def serve(app: Callable, listener: socket.socket, timeout: float, ends: Callable
                 message["headers"] = [*message["headers"], (b"connection", b"close")]
             await send(message)
 
-        await app(scope, receive, send_last)
+        try:
+            await app(scope, receive, send_last)
+        finally:  # an answer is handed over, to be sent as the client reads it
+            _connection.get().restart()
 
     server = _Server(Config(
         closing, http=_Connection, ws="none", lifespan="off", loop="asyncio", log_config=None,
@@ -71,62 +76,71 @@ class _Server(Server):
         yield
 
 
-class _Connection(HttpToolsProtocol):
-    """A connection whose client has `timeout_keep_alive` seconds for a request, and for an answer.
+class _Connection(asyncio.Protocol):
+    """Hands a connection to uvicorn, whose client has `timeout_keep_alive` seconds for a request, and for an answer.
 
-    Uvicorn itself waits for ever for the rest of a request, and for an answer to be read.
+    Uvicorn itself waits for ever for the rest of a request, and for an answer to be read. What arrives is
+    parsed here, too, to know where requests begin and end.
     """
 
-    def __init__(self, *args: Any, **named: Any):
-        super().__init__(*args, **named)
+    _open = 0
+
+    def __init__(self, config: Config, **named: Any):
+        self._uvicorn = HttpToolsProtocol(config=config, **named)
+        self._parser = HttpRequestParser(self)
+        self._timeout = config.timeout_keep_alive
         self._timer: Optional[asyncio.TimerHandle] = None
         self._head_bytes = 0
         self._part = _NONE
+        self.pause_writing = self._uvicorn.pause_writing
+        self.resume_writing = self._uvicorn.resume_writing
+        self.eof_received = self._uvicorn.eof_received
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        super().connection_made(transport)
-        self._restart()
-        if len(self.connections) > _MOST_CONNECTIONS:
+        _Connection._open += 1
+        self._transport = transport
+        self._uvicorn.connection_made(transport)
+        self.restart()
+        if _Connection._open > _MOST_CONNECTIONS:
             transport.abort()
 
     def connection_lost(self, exc: Optional[Exception]) -> None:
+        _Connection._open -= 1
         self._stop()
-        super().connection_lost(exc)
+        self._uvicorn.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         if self._part != _BODY:
             self._head_bytes += len(data)
             head, end, rest = data.partition(b"\r\n\r\n")
             data = _UPGRADE.sub(b"\r\nx-upgrade:", head) + end + rest
-        super().data_received(data)
+        with contextlib.suppress(HttpParserError, HttpParserUpgrade):  # which uvicorn answers
+            self._parser.feed_data(data)
         if self._part != _BODY and self._head_bytes > _MOST_HEAD_BYTES:
-            self.transport.abort()
+            self._transport.abort()
+            return
+        _connection.set(self)  # of the tasks that uvicorn starts
+        self._uvicorn.data_received(data)
 
     def on_message_begin(self) -> None:
         """A request begins to arrive."""
-        super().on_message_begin()
         self._part = _HEAD
-        self._restart()
+        self.restart()
 
     def on_headers_complete(self) -> None:
-        """The application is called."""
+        """The application will be called."""
         self._part, self._head_bytes = _BODY, 0
-        super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         """A request has arrived."""
         self._part = _NONE
         self._stop()
-        super().on_message_complete()
 
-    def on_response_complete(self) -> None:
-        """An answer is handed over, to be sent as the client reads it."""
-        self._restart()
-        super().on_response_complete()
-
-    def _restart(self) -> None:
+    def restart(self) -> None:
+        """The client has the whole time from now on."""
         self._stop()
-        self._timer = self.loop.call_later(self.timeout_keep_alive, self._time_out)
+        if not self._transport.is_closing():
+            self._timer = asyncio.get_event_loop().call_later(self._timeout, self._time_out)
 
     def _stop(self) -> None:
         if self._timer:
@@ -134,9 +148,12 @@ class _Connection(HttpToolsProtocol):
             self._timer = None
 
     def _time_out(self) -> None:
-        if self.transport.get_write_buffer_size():  # an answer that nobody reads
-            self.transport.abort()
-        elif not self.transport.is_closing():
+        if self._transport.get_write_buffer_size():  # an answer that nobody reads
+            self._transport.abort()
+        elif not self._transport.is_closing():
             if self._part != _NONE:
-                self.transport.write(_TIMED_OUT)
-            self.transport.close()
+                self._transport.write(_TIMED_OUT)
+            self._transport.close()
+
+
+_connection: "contextvars.ContextVar[_Connection]" = contextvars.ContextVar("connection")

@@ -1,0 +1,67 @@
+"""Limits on clients stand on asyncio's interface of a connection: whichever of uvicorn's protocols is inside."""
+
+import socket
+import threading
+
+import pytest
+
+from serving import connections
+
+SECONDS = 0.5  # for a request to arrive
+
+
+async def app(scope, receive, send):
+    """Answers with the length of the body, which it does not read at /unread."""
+    message, length = {"more_body": scope["path"] != "/unread"}, 0
+    while message["more_body"]:
+        message = await receive()
+        length += len(message["body"])
+    body = str(length).encode()
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
+    await send({"type": "http.response.body", "body": body})
+
+
+@pytest.fixture(params=["httptools_impl.HttpToolsProtocol", "h11_impl.H11Protocol"])
+def address(request, monkeypatch):
+    """A service with each of uvicorn's protocols."""
+    module, name = request.param.split(".")
+    protocol, made = getattr(pytest.importorskip(f"uvicorn.protocols.http.{module}"), name), []
+
+    def make(**named):
+        made.append(protocol(**named))
+        return made[-1]
+    monkeypatch.setattr(connections, "HttpToolsProtocol", make)
+    monkeypatch.setattr(connections, "_GRACE_SECONDS", 0)
+    ends = threading.Event()
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        thread = threading.Thread(
+            target=connections.serve, args=(app, listener, SECONDS, ends.is_set))
+        thread.start()
+        yield listener.getsockname()
+        ends.set()
+        thread.join()
+    assert made, "it is the protocol inside"
+
+
+def answers(address, sent):
+    """What arrives until the service closes the connection."""
+    with socket.create_connection(address, timeout=20) as client:
+        client.sendall(sent)
+        return b"".join(iter(lambda: client.recv(65536), b""))
+
+
+def test_slow_clients_and_long_heads_meet_limits_in_any_protocol(address):
+    head = b" HTTP/1.1\r\nHost: a\r\n"
+    post = b"POST /" + head + b"Content-Length: 3\r\n"
+    assert answers(address, b"GET /" + head).startswith(b"HTTP/1.1 408 ")
+    assert answers(address, post + b"\r\nab").startswith(b"HTTP/1.1 408 ")
+    assert b"408" not in answers(address, b"")
+    two = answers(address, post + b"Upgrade: h2c\r\nConnection: Upgrade\r\n\r\nabc" + post + b"\r\nabc")
+    assert two.count(b"HTTP/1.1 200 ") == 2 and two.endswith(b"\r\n\r\n3") and b"408" not in two
+    assert answers(address, b"POST /unread" + head + b"Content-Length: 3\r\n\r\nabc").count(b"HTTP/1.1 ") == 1
+    try:
+        assert answers(address, b"GET /" + head + (b"A: " + b"b" * 1000 + b"\r\n") * 100) == b""
+    except ConnectionError:
+        pass  # it did not wait for all of them
