@@ -36,7 +36,8 @@ _EXHAUSTED = {
         "no more threads or processes can be started: raise the limit (ulimit -u, or a container's pids)",
     rf"{os.strerror(errno.ENOMEM)}|OOM when|bad_alloc|MemoryError":
         "out of memory: lower the batch size, free memory, or raise the limit (ulimit -v, or a container's)"}
-_LEAST_THREADS = 40  # of a command, on few cores
+# Of a command: TensorFlow's pools (operations, their parts, its input) and ours have a thread for each core.
+_LEAST_THREADS = 32 + 4 * len(os.sched_getaffinity(0))
 
 
 def at_exit(action: Callable[[int, str], None]) -> None:
