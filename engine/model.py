@@ -68,4 +68,5 @@ class Training(NamedTuple):
     baseline: Optional[Baseline] = None  # a training whose loss is not below it learns nothing
     # (learning rate) → an output layer that is new, fitted before the first step; None: there is nothing to fit.
     fit: Callable[[float], Optional[FittedLayer]] = lambda learning_rate: None
+    least_batch: int = 1  # examples of a step; 2: the loss compares them with each other
     loss_unit: float = 1.0  # factor from the loss to the one that logs and `baseline` show

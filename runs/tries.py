@@ -163,7 +163,9 @@ def _is_done(job: Job, sets: Sets, any_batch: bool) -> bool:
         compared[run_record.GLOBAL_BATCH_SIZE] = job.settings.global_batch_size(job.devices.num_replicas)
     difference = run_record.difference(folder, run_record.Record(facts_of(job, sets.train), compared))
     if difference:
-        raise UserError(f"{folder} is a try with another {difference}; use another --output_dir")
+        other_batch = ("set --allow_batch_change to keep this try and make the others in steps of another size, or "
+                       if difference.startswith(run_record.GLOBAL_BATCH_SIZE) else "")
+        raise UserError(f"{folder} is a try with another {difference}; {other_batch}use another --output_dir")
     return True
 
 

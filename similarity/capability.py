@@ -98,9 +98,6 @@ class TextEncoder(Capability):
 
     def _training(self, job: Job, texts: TextSet) -> Training:
         objective = self.similarity.objective
-        if job.settings.global_batch_size(job.devices.num_replicas) < 2 and texts.num_texts < 3:
-            raise UserError("--train_batch_size=1: a step with one example has nothing to compare it "
-                            "with; the larger the batch, the more each example learns from")
         return Training(
             texts.num_examples, texts.content_hash,
             model.training_forward_of(self.config, self.similarity.pooling, objective,
@@ -109,6 +106,7 @@ class TextEncoder(Capability):
                 dynamic_padding=job.settings.training.dynamic_padding),
             facts={"--loss": objective.loss, "--temperature": objective.temperature,
                    "--symmetric": objective.symmetric, "--spread_duplicates": objective.spreads},
+            least_batch=2 if texts.num_texts < 3 else 1,
             baseline=Baseline("giving all texts the same vector", lambda indices: loss_of_equals(
                 texts, objective, indices)))
 

@@ -26,11 +26,12 @@ class Course:
         last_step: the global step at which it ends.
         last: the stretch of the last global batch.
         nominal: the schedule of the learning rate, over the values of `place`.
+        batches: as given.
     """
 
     def __init__(self, length: Union[EpochSchedule, StepSchedule], num_examples: int,
                  batches: Sequence[Tuple[int, int]]):
-        self._batches = batches
+        self.batches = batches
         (_, size), *others = batches
         self.nominal = length.schedule(num_examples, size)
         self._num_examples = num_examples
@@ -53,16 +54,20 @@ class Course:
     @property
     def is_changed(self) -> bool:
         """Whether the global batch has changed."""
-        return len(self._batches) > 1
+        return len(self.batches) > 1
 
     @property
     def schedule(self) -> Schedule:
         """The last step, and the step at which the warm-up ends."""
         return Schedule(self.last_step, self._warmup_end)
 
+    def share_after(self, step: int) -> float:
+        """The share of the examples that the first `step` steps see, of which the last is in the last stretch."""
+        return self.last.seen_after(step) / self.num_train_examples
+
     def plan(self, source: Source, seed: int, window_batches: int) -> TrainingPlan:
         """The examples of each step, also of those that are done."""
-        (_, size), *others = self._batches
+        (_, size), *others = self.batches
         plan = TrainingPlan(source.lengths, size, seed, source.keys, window_batches)
         for change in others:
             plan = plan.resized(*change)

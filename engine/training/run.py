@@ -19,6 +19,7 @@ from engine.disk import scratch
 from engine.errors import UserError
 from engine.model import FittedLayer
 from engine.progress import counted
+from engine.settings import recorded
 from engine.training import checkpoint_hook, loop, run_record
 from engine.training.evaluations import Evaluations
 from engine.training.loop import Run
@@ -76,8 +77,11 @@ def _train(run: Run) -> None:
         return
     if evaluations and evaluations.should_stop_early():
         return
+    if run.global_batch_size < run.training.least_batch:
+        raise UserError(f"--train_batch_size={settings.training.train_batch_size}: a step with one example has "
+                        "nothing to compare it with; the larger the batch, the more each example learns from")
     run = run._replace(batches=peers.from_chief("resumed", lambda: run_record.resume(
-        output_dir, record, run.batches, settings.training.allow_batch_change)))
+        output_dir, record, run.course, settings.training.allow_batch_change)))
     if evaluations:
         evaluations.is_due = run.is_evaluated
     else:
@@ -98,12 +102,14 @@ def _train(run: Run) -> None:
 def _is_finished(run: Run) -> bool:
     """Whether no step is left, with the global batches that the run has had; completes its folder then."""
     output_dir, last_step = run.settings.output_dir, run.schedule.num_train_steps
-    newest = checkpoints.latest(output_dir)
+    newest, record = checkpoints.latest(output_dir), run_record.load(output_dir)
     if not newest or newest.global_step < last_step:
         return False
+    length = record and run_record.difference(output_dir, record._replace(
+        facts={}, settings=recorded(run.settings.length)))
     log.info(f"{output_dir} is already trained to step {newest.global_step} of {last_step}: nothing is left "
-             "to train")
-    if not run_record.load(output_dir):  # another program's folder
+             "to train" + (f" ({length})" if length else ""))
+    if not record:  # another program's folder
         run.save_description()
     elif run.devices.peers.is_chief:
         checkpoint_hook.recover(output_dir)  # the disk may have failed after the last step
@@ -168,7 +174,7 @@ def _announce(run: Run) -> None:
     epochs = getattr(run.settings.length, "num_train_epochs", reached)
     steps = f"{counted(schedule.num_train_steps, 'steps')}, {schedule.warmup_steps:,} of them warm-up"
     if course.is_changed:
-        done = course.last.num_seen / course.num_train_examples
+        done = course.share_after(course.last.first_step)
         left = schedule.num_train_steps - course.last.first_step
         steps += (f": {done:.1%} of the examples in {counted(course.last.first_step, 'steps')} before the "
                   f"change of the global batch, {1 - done:.1%} in {counted(left, 'steps')} from there on")

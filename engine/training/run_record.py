@@ -14,6 +14,7 @@ from engine.disk import files, provenance, scratch
 from engine.errors import UserError
 from engine.settings import recorded
 from engine.training import settings as run_settings
+from engine.training.course import Course
 from engine.version import VERSION
 from engine.workers import worker_dirs
 from engine.workers.coordination import Peers
@@ -163,25 +164,28 @@ def _are_batches(sizes: Any) -> bool:
         and pair[1] for pair in sizes) and sizes[0][0] == 0 and sorted(sizes) == sizes
 
 
-def resume(output_dir: str, record: Record, batches_done: Sequence[Tuple[int, int]],
-           allow_batch_change: bool) -> List[Tuple[int, int]]:
+def resume(output_dir: str, record: Record, course: Course, allow_batch_change: bool) -> List[Tuple[int, int]]:
     """Checks the settings of a run that has steps left, and warns of those that have changed.
 
     Another global batch size, which also changes the number and the order of the steps that are left, is
     refused without `allow_batch_change`.
 
+    Args:
+        course: with the global batches that the run has had.
+
     Returns:
         The run's global batches.
     """
     checkpoint, earlier = checkpoints.latest(output_dir), load(output_dir)
-    size, sizes = record.settings[GLOBAL_BATCH_SIZE], list(batches_done)
+    size, sizes = record.settings[GLOBAL_BATCH_SIZE], list(course.batches)
     if not checkpoint:
         return sizes
     changes, step = _changes((earlier or record).settings, record.settings), checkpoint.global_step
     if GLOBAL_BATCH_SIZE in changes and not allow_batch_change:
-        raise UserError(f"--output_dir={output_dir} belongs to a run with another "
-                        f"{GLOBAL_BATCH_SIZE}: {changes[GLOBAL_BATCH_SIZE]}; keep it, or set "
-                        "--allow_batch_change to train what is left in steps of another size")
+        done = course.share_after(step)
+        raise UserError(f"--output_dir={output_dir} belongs to a run with another {GLOBAL_BATCH_SIZE}: "
+                        f"{changes[GLOBAL_BATCH_SIZE]}; {done:.1%} of its examples are trained: keep the size, or "
+                        f"set --allow_batch_change to train the other {1 - done:.1%} in steps of another size")
     for name, change in changes.items():
         log.warn(f"the run in {output_dir} is resumed with another {name}: {change}")
     if not earlier:

@@ -128,7 +128,8 @@ def test_a_command_trains_the_epochs_that_are_left_with_another_batch(run, seen,
         run_here(flags, module)
     # At once a step more than the steps of a whole training with the other batch.
     larger = {**flags, "num_cpu_replicas": 2, "allow_batch_change": True}
-    with ends_with_error(capsys, "another global batch size: was 8, now 16", "--allow_batch_change"):
+    with ends_with_error(capsys, "another global batch size: was 8, now 16", "35.0% of its examples are trained",
+                         "set --allow_batch_change to train the other 65.0%"):
         run_here({**larger, "allow_batch_change": None}, module)
     with crash_after(9):
         run_here(larger, module)
@@ -151,5 +152,7 @@ def test_a_command_trains_the_epochs_that_are_left_with_another_batch(run, seen,
         run_here(finished, module)
         assert "already trained to step 24 of 24" in capsys.readouterr().err
     length = "num_train_epochs" if "num_train_epochs" in flags else "num_train_steps"
+    run_here({**flags, length: flags[length] // 2}, module)
+    assert f"nothing is left to train (--{length}: was {flags[length]}" in capsys.readouterr().err
     run_here({**accumulated, length: flags[length] * 3 // 2}, module)  # the same batch: 80 examples more
     assert step() == 44

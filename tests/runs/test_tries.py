@@ -130,6 +130,13 @@ def test_an_interrupted_search_ends_like_an_undisturbed_one(flags, tmp_path, cap
     assert results_of(tmp_path / "out") == results_of(tmp_path / "whole")
     with ends_with_error(capsys, "is a try with another --num_train_epochs: was 1", "--output_dir"):
         run_here(dict(flags, output_dir=tmp_path / "out", num_train_epochs=2))
+    shutil.rmtree(str(tmp_path / "out" / "tries" / NAMES[1]))
+    other = dict(flags, output_dir=tmp_path / "out", num_cpu_replicas=1)
+    with ends_with_error(capsys, "a try with another global batch size: was 8, now 4", "set --allow_batch_change"):
+        run_here(other)
+    run_here(dict(other, allow_batch_change=True))
+    said = capsys.readouterr().err
+    assert said.count("Training on") == 1 and "Training on CPU:0: 1 replica x 4 = 4 examples per step" in said
 
 
 @pytest.mark.parametrize("changes, parts", (

@@ -237,3 +237,18 @@ def test_single_texts_train_and_get_vectors(tmp_path):
     out = train(tmp_path, rows, flags, num_train_epochs=1, test_file=test, do_predict=True)
     found = np.loadtxt(str(out / "test_results.tsv"))
     np.testing.assert_allclose(found, vectors_of(sentences(3, 5), tmp_path, out), atol=1e-5)
+
+
+def test_a_finished_run_stays_finished_with_a_batch_of_one_and_an_unfinished_one_cannot_go_on_with_it(
+        tiny_model, tmp_path, capsys):
+    flags = dict(tiny_model._asdict(), do_train=True, max_seq_length=LENGTH, num_cpu_replicas=1, train_batch_size=4,
+                 train_file=write(tmp_path / "train.tsv", [row[:2] for row in pairs(8)]), num_train_epochs=1,
+                 output_dir=tmp_path / "out")
+    run_here(flags, run)
+    capsys.readouterr()
+    run_here(dict(flags, train_batch_size=1), run)
+    assert "already trained to step 2 of 2" in capsys.readouterr().err
+    with ends_with_error(capsys, "--train_batch_size=1", "nothing to compare"):
+        run_here(dict(flags, train_batch_size=1, num_train_epochs=2, allow_batch_change=True), run)
+    run_here(dict(flags, train_batch_size=2, num_train_epochs=2, allow_batch_change=True), run)
+    assert "50.0% in 4 steps" in capsys.readouterr().err
