@@ -107,7 +107,7 @@ def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
         if values.do_train:
             run_record.keep_settings(values, peers)
     xla = training and "xla" in values and values.xla
-    if xla:  # true or auto
+    if xla is True or xla and runtime.SHARES_PROGRAMS:  # auto compiles nothing in TensorFlow 1.15
         runtime.prepare_xla()
     precision = devices.chosen_precision(values)
     tensor_float_32 = runtime.allow_tensor_float_32(precision != devices.FLOAT32)
