@@ -21,6 +21,10 @@ _MUST_COMPILE = "_XlaCompile" if tf.VERSION.startswith("1.") else "_XlaMustCompi
 _VIEWS = ("Bitcast", "Cast", "Const", "ExpandDims", "Identity", "IdentityN", "Pack", "Reshape", "Shape",
           "StridedSlice")
 
+# A session's own setting does not reach the functions that it calls.
+_AS_BUILT = tf.ConfigProto()
+_AS_BUILT.graph_options.rewrite_options.disable_meta_optimizer = True
+
 _tracing = threading.Lock()
 _traced: Dict[tuple, Callable[..., Any]] = {}
 
@@ -212,17 +216,25 @@ def compiled(function: Callable[..., List[tf.Tensor]], name: str,
 
     It may update variables whose handles it gets, but TensorFlow 1.15 does not compile it then.
     """
-    function.__name__ = name  # also that of the program
+    return called(function, name, signature, by_xla=True)
+
+
+def called(function: Callable[..., List[tf.Tensor]], name: str, signature: List[tf.TensorSpec],
+           *, by_xla: bool = False) -> Callable[..., List[tf.Tensor]]:
+    """The function as one call in its caller's graph; XLA may have to compile it, as in `compiled`."""
+    function.__name__ = name  # also that of a program
     with tf.Graph().as_default():
         traced = _noinline_function(function, signature)
 
+    attributes = {_MUST_COMPILE: tf.AttrValue(b=True)} if by_xla else {}
     has_state = any(spec.dtype == tf.resource for spec in signature)
     operation = tf.raw_ops.StatefulPartitionedCall if has_state else tf.raw_ops.PartitionedCall
 
     def call(*inputs: tf.Tensor) -> List[tf.Tensor]:
-        # Not with traced(): in 1.15 its call would not have the attribute.
-        with tf.get_default_graph()._attr_scope({_MUST_COMPILE: tf.AttrValue(b=True)}):
-            return operation(args=list(inputs), Tout=[x.dtype for x in traced.outputs], f=traced)
+        # Not with traced(): in 1.15 its call would not have the attributes.
+        with tf.get_default_graph()._attr_scope(attributes):
+            return operation(args=list(inputs), Tout=[x.dtype for x in traced.outputs], f=traced,
+                             config_proto=_AS_BUILT.SerializeToString())
     return call
 
 

@@ -307,6 +307,7 @@ def _config(run: Run) -> tf.estimator.RunConfig:
     # Estimator's own hooks are off: they would save a checkpoint before the first step, and the
     # graph with every checkpoint. The hooks of `train` save, write summaries and log instead.
     strategy, session_config, session_target = run.devices.training_strategy()
+    replica_copies.copy_variables(strategy)
     config = tf.estimator.RunConfig(
         model_dir=run.settings.output_dir,
         tf_random_seed=run.settings.training.seed,
@@ -337,6 +338,7 @@ class _ModelCheck(tf.train.SessionRunHook):
         elif self._initial_values.checkpoint:
             self._report_warm_start()
         tf.get_collection_ref(tf.GraphKeys.SAVERS)[:] = [saver(variables)]
+        _assign_copies(variables)
 
     def _check_earlier(self, variables: Sequence[tf.Variable]) -> Type["_Saver"]:
         """Returns what restores the earlier checkpoint."""
@@ -366,21 +368,14 @@ class _ModelCheck(tf.train.SessionRunHook):
 
 
 class _Saver(tf.train.Saver):
-    """Saves and restores the first replica's variables, and hands their values to the others.
+    """Saves and restores the first replica's variables.
 
     TensorFlow's own has a node, made in Python, for each copy of each variable.
     """
 
     def __init__(self, variables: Iterable[tf.Variable]):
-        copies = list(map(tf.distribute.get_strategy().experimental_local_results, variables))
-        super().__init__({first.op.name: first for first, *_ in copies},
+        super().__init__({variable.op.name: _copies(variable)[0] for variable in variables},
                          sharded=True, max_to_keep=0, save_relative_paths=True)
-        self._to_others = replica_copies.assignments(copies)
-
-    def restore(self, sess: tf.Session, save_path: str) -> None:
-        """Restores a checkpoint."""
-        super().restore(sess, save_path)
-        sess.run(self._to_others)
 
 
 class _SaverWithoutUpdates(_Saver):
@@ -399,6 +394,18 @@ class _SaverWithoutUpdates(_Saver):
         else:
             self._others.restore(sess, save_path)
             sess.run(self._start)
+
+
+def _assign_copies(variables: Sequence[tf.Variable]) -> None:
+    """Fills the copies on other replicas, after variables are initialized or restored."""
+    with tf.control_dependencies([variable.initializer for variable in tf.local_variables()]):
+        # The initializers of tables are part of the local initialization.
+        tf.get_collection_ref(tf.GraphKeys.TABLE_INITIALIZERS).extend(
+            replica_copies.assignments(map(_copies, [*variables, *tf.local_variables()])))
+
+
+def _copies(variable: tf.Variable) -> Tuple[tf.Variable, ...]:
+    return tf.distribute.get_strategy().experimental_local_results(variable)
 
 
 def _without_updates(variables: Iterable[tf.Variable]) -> List[tf.Variable]:

@@ -154,7 +154,7 @@ def test_a_step_runs_on_the_cards(name, from_checkpoint, cards, changes, tmp_pat
         assert len(updates(operations)) == len(in_graph) >= cards * 37
     # Of the whole graph: an initializer may hold back its variable.
     assert gpu_placement.kept_on_cpu(graph.get_operations()) == []
-    assert gpu_placement.operations_without_kernels(graph, operations) == set()
+    assert gpu_placement.operations_without_kernels(graph, graph.get_operations()) == set()
     assert gpu_placement.copies_through_host(graph, operations) == []
     assert gpu_placement.round_trips(graph, operations) == []
 

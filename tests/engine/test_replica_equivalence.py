@@ -1,5 +1,7 @@
 """N replicas x k micro-batches x B examples step like one replica with N * k * B."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from conftest import assert_same_training, checkpoint_values, on_tensorflow_2
 from encoder import classifier
 from engine.data import batches
 from engine.model import Outputs
+from engine.training.step_hook import StepHook
 from multigpu_optimizer import UPDATES
 from trainings import STEPS, crash_after, recorded, settings, train
 
@@ -56,6 +59,25 @@ def test_the_same_global_batch_ends_with_the_same_variables_slots_step_and_loss(
     initial = checkpoint_values(two_layers.init_checkpoint)
     moved = np.abs(values["bert/pooler/dense/kernel"] - initial["bert/pooler/dense/kernel"])
     assert moved.max() > 1e-4, "a training that moves nothing proves nothing"
+
+
+def test_a_variable_of_another_replica_is_one_node(two_layers, source, tmp_path):
+    """TensorFlow's own are five, and two more for resuming; of 8 replicas they took half of the start."""
+    types = []
+
+    class Built(Exception):
+        pass
+
+    def read(hook):
+        types.extend(op.type for op in tf.get_default_graph().get_operations()
+                     if re.search("/replica_1(/|$)", op.name))
+        raise Built
+
+    with pytest.raises(Built), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StepHook, "begin", read)  # after the saver is made
+        train(two_layers, source, 2, settings(tmp_path, 8))
+    assert types == ["VarHandleOp"] * len(types)
+    assert len(types) == len(checkpoint_values(two_layers.init_checkpoint)) + 3  # output layer, step
 
 
 def test_updates_are_counted_from_the_step_of_a_checkpoint_without_correction(
