@@ -35,9 +35,9 @@ from engine.cli import command, device_flags, shards
 from engine.data import text_files
 from engine.devices.devices import FLOAT32
 from engine.disk import files
+from engine.disk.artifact import DAMAGED, GrowingFile
 from engine.disk.parts import Part, in_chunks
 from engine.disk.provenance import Source
-from engine.disk.resumable_file import ResumableFile
 from engine.errors import UserError
 from engine.inference import PredictionSettings
 from engine.progress import Counter
@@ -137,19 +137,14 @@ def run(values: flags.FlagValues, model: MaskedLanguageModel) -> None:
     """The same as `main`, with an open model."""
     job = _job(values, model)
     total = sum(1 for _ in read_split(job.task.train, job.data_dir, job.task.kind, part=job.part))
-    file = ResumableFile(job.output_file, _facts(job),
-                         header=_header_of(job.task.train, job.data_dir))
-    if os.path.exists(file.path) and not os.path.exists(file.record_path):
-        raise UserError(f"{file.path} exists and was not written by this command; use another "
-                        "--output_dir")
-    if file.is_whole:
-        log.info(f"{file.path} is whole: nothing is left to augment")
-        return
-    vectors = word_vectors.load(values.glove_embs) if values.glove_embs else None
-    if not vectors:
-        log.info("no --glove_embs: words of several WordPieces are kept")
-    num_done = file.num_rows
-    with file.completing(f"of {total:,} examples"):
+    output = GrowingFile(job.output_file, _facts(job), _header_of(job.task.train, job.data_dir))
+    with output.growing(f"of {total:,} examples", replaces=(DAMAGED,)) as file:
+        if file.is_whole:
+            return
+        vectors = word_vectors.load(values.glove_embs) if values.glove_embs else None
+        if not vectors:
+            log.info("no --glove_embs: words of several WordPieces are kept")
+        num_done = file.num_rows
         num_variants = _augment(job, Candidates(model, vectors), file, total)
     log.info(f"{file.path} is whole; the {total - num_done:,} examples of this run have "
              f"{num_variants:,} variants")
@@ -158,7 +153,7 @@ def run(values: flags.FlagValues, model: MaskedLanguageModel) -> None:
                  "--vocab_file, or has neighbours in --glove_embs")
 
 
-def _augment(job: Job, candidates: Candidates, file: ResumableFile, total: int) -> int:
+def _augment(job: Job, candidates: Candidates, file: GrowingFile, total: int) -> int:
     """Appends the rows that an earlier run has left; returns the number of variants."""
     devices, train = job.model.devices, job.task.train
     chunk_words = _WORDS_AT_A_TIME[devices.kind] * len(devices.names) * devices.concurrent_steps

@@ -20,7 +20,6 @@ from engine.data import store, text_files
 from engine.data.batches import Source, token_features
 from engine.data.text_files import OddRows
 from engine.disk import parts, provenance
-from engine.disk.resumable_file import array_header
 from engine.model import Forward, Mode, Outputs
 from runs import stream
 from runs.capability import Encoded
@@ -54,7 +53,7 @@ class Extraction(stream.Stream):
     def open(self, values: flags.FlagValues, source: stream.Input, odd: OddRows) -> stream.Texts:
         """The texts, which are counted first, and lines of JSON or an array."""
         total = sum(1 for _ in read_texts(source, OddRows("", skips_lines=odd.skips_lines)))
-        header = array_header(total, self._values_per_text) if self._is_array else ""
+        header = store.array_header(total, self._values_per_text) if self._is_array else ""
         write = (lambda number, text, row: row) if self._is_array else json_line
         return stream.Texts(read_texts(source, odd), write, header, total,
                             lambda: self._encoding.report(str(source)))

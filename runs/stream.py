@@ -6,7 +6,7 @@ Memory does not grow with the number of texts. What a command reads, computes an
 import abc
 import contextlib
 import itertools
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 from absl import flags
@@ -18,7 +18,8 @@ from engine.cli.shards import Shard
 from engine.data import text_files
 from engine.data.batches import Source
 from engine.data.text_files import OddRows
-from engine.disk import files, resumable_file
+from engine.disk import files
+from engine.disk.artifact import GrowingFile
 from engine.disk.parts import ArrivingLines, ahead, in_chunks
 from engine.errors import UserError
 from engine.inference import PredictionSettings, Predictor
@@ -124,7 +125,7 @@ def run(values: flags.FlagValues, stream: Stream) -> None:
                   skips_lines="skip_bad_lines" in values and values.skip_bad_lines)
     texts = stream.open(values, source, odd)
     name = stream.rows if texts.total is None else f"of {texts.total:,} {stream.rows}"
-    with resumable_file.opened(output_file, facts, texts.header, name) as (num_done, append):
+    with _opened(output_file, facts, texts.header, name) as (num_done, append):
         if num_done and num_done == texts.total:
             return  # the file is whole
         arriving = source if isinstance(source, ArrivingLines) else None
@@ -151,6 +152,19 @@ def run(values: flags.FlagValues, stream: Stream) -> None:
                 number += len(rows)
         texts.report()
         odd.report(number, may_be_all=facts is not None)
+
+
+@contextlib.contextmanager
+def _opened(path: Optional[str], facts: Optional[Mapping[str, Any]], header: Union[str, bytes], rows: str
+            ) -> Iterator[Tuple[int, Callable[[Union[str, bytes], int], None]]]:
+    """The output, which is resumed if it has facts: the number of rows that are done, and `append`."""
+    if facts is None:
+        with files.output(path) as file:
+            file.write(header)
+            yield 0, lambda lines, num_rows: print(lines, end="", file=file, flush=True)
+        return
+    with GrowingFile(path, facts, header).growing(rows) as output:
+        yield output.num_rows, output.append
 
 
 def _source(values: flags.FlagValues, shard: Optional[Shard]) -> Input:

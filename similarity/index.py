@@ -11,10 +11,11 @@ from typing import Iterator, Set
 
 import numpy as np
 
-from engine.disk import files, parts, provenance
+from engine.data.store import array_header
+from engine.disk import files, parts
+from engine.disk.artifact import WHOLE, GrowingFile
 from engine.disk.parts import in_chunks
 from engine.disk.provenance import Source
-from engine.disk.resumable_file import ResumableFile, array_header, record_of
 from engine.errors import UserError
 from engine.progress import Counter
 from similarity.files import TextFile
@@ -59,16 +60,15 @@ def build(folder: str, file: TextFile, encoder: Encoder) -> None:
     """
     files.make_directory(folder, "--output_dir")
     facts = {"--documents": Source(file.path), "columns": list(file[1:])}
-    texts = ResumableFile(os.path.join(folder, _TEXTS), facts)
-    with texts.completing("documents"):
+    with GrowingFile(os.path.join(folder, _TEXTS), facts).growing("documents") as texts:
         left = itertools.islice(documents_of(file), texts.num_rows, None)
         for chunk in in_chunks(() if texts.is_whole else left, _CHUNK_TEXTS):
             texts.append("".join(json.dumps(text, ensure_ascii=False) + "\n" for text in chunk),
                          len(chunk))
     total = texts.num_rows
-    vectors = ResumableFile(os.path.join(folder, _VECTORS), {**facts, **encoder.facts()},
-                            header=array_header(total, encoder.size))
-    with vectors.completing(f"of {total:,} documents"):
+    output = GrowingFile(os.path.join(folder, _VECTORS), {**facts, **encoder.facts()},
+                         array_header(total, encoder.size))
+    with output.growing(f"of {total:,} documents") as vectors:
         num_left = total - vectors.num_rows
         if not num_left:
             return
@@ -121,17 +121,16 @@ class Index:
         if not is_there(folder):
             raise UserError(f"--output_dir={folder} holds no complete index; build it with "
                             "--documents")
-        paths = [os.path.join(folder, name) for name in (_VECTORS, _TEXTS)]
-        records = list(map(record_of, paths))
-        other = provenance.difference(records[0], encoder.facts())
-        if other:
-            raise UserError(f"--output_dir={folder} is an index of vectors of another model: another "
-                            f"{other}; give the --model_dir and the flags that built it")
-        self.texts, shape = _Texts(paths[1]), (records[0]["rows"], encoder.size)
+        vectors = GrowingFile(os.path.join(folder, _VECTORS), encoder.facts())
+        texts = GrowingFile(os.path.join(folder, _TEXTS), {})
+        for state in (vectors.state(), texts.state()):
+            if state.name != WHOLE:
+                raise UserError(f"--output_dir={folder} is damaged, or the index of another model: {state}; give the "
+                                "--model_dir and the flags that built it, or remove the folder and build it again")
+        self.texts, shape = _Texts(texts.path), (vectors.record()["rows"], encoder.size)
         header = array_header(*shape)
-        size = len(header) + 4 * shape[0] * shape[1]
-        if not (size == records[0]["bytes"] and 0 < shape[0] == len(self.texts)
-                and all(map(provenance.is_intact, paths, records))):
+        if not (0 < shape[0] == len(self.texts)
+                and len(header) + 4 * shape[0] * shape[1] == os.path.getsize(vectors.path)):
             raise UserError(f"--output_dir={folder} is damaged: {_VECTORS} and {_TEXTS} are not as "
                             "their records say; remove the folder and build it again")
-        self.vectors = np.memmap(paths[0], np.float32, "r", len(header), shape)
+        self.vectors = np.memmap(vectors.path, np.float32, "r", len(header), shape)

@@ -1,27 +1,21 @@
 """Records in flat arrays on disk, memory-mapped: written once, read by any number of runs.
 
-A store is a directory with one file per array, and `store.json`, which describes them and has a
-checksum of each file and of itself: a damaged store is rebuilt. Its name holds a hash of everything
-that determines its content, so that it is never stale; it is written under a temporary name and
-renamed, so that it is never incomplete. The caller interprets the arrays.
+A store is a folder (`artifact.Folder`) with one file per array, and `store.json`, which describes them:
+never stale, never incomplete, and a damaged one is made again. The caller interprets the arrays.
 """
 
 import contextlib
-import json
+import io
 import os
-import zlib
 from typing import Any, Callable, Dict, Iterable, Mapping, NamedTuple, Sequence, Tuple, Union
 
 import numpy as np
 
-from engine import log
-from engine.disk import files
-from engine.errors import UserError
+from engine.disk.artifact import ODD, Folder, is_needed
 from engine.workers import worker_dirs
 
 FORMAT_VERSION = 2  # 1 had no checksums
 _DESCRIPTION = "store.json"
-_READ_BYTES = 1 << 22
 
 # ScalarChunk has one value per record, [n]. RaggedChunk has any number per record: the values of
 # all n records, one record after the other, and the number of values of each record, [n].
@@ -34,10 +28,6 @@ class Column(NamedTuple):
     """The type of a column of a store."""
     dtype: str  # its name in NumPy: "uint16", "float32", ...
     ragged: bool  # True: any number of values per record; False: exactly one
-
-
-class _Damaged(UserError):
-    """A file of a store has changed since it was written; the message names it."""
 
 
 def chunk_of(records: Sequence[Mapping[str, Any]], columns: Mapping[str, Column]) -> Chunk:
@@ -135,9 +125,9 @@ class Store(Records):
         facts: JSON values that were stored with it.
     """
 
-    def __init__(self, directory: str, columns: Mapping[str, Column]):
-        self.directory = directory
-        description = _read_description(directory)
+    def __init__(self, folder: Folder, columns: Mapping[str, Column]):
+        self.directory = directory = folder.path
+        description = folder.record()
         self.facts: Dict[str, Any] = description["facts"]
         values, offsets = {}, {}
         for name, (dtype, is_ragged) in columns.items():
@@ -163,35 +153,17 @@ def open_or_build(root: str, name: str, key: Mapping[str, Any], columns: Mapping
             all columns.
         facts: called after the last chunk; returns JSON values to keep with the store.
     """
-    identity = json.dumps([FORMAT_VERSION, key, columns], sort_keys=True)
-    directory = os.path.join(root, f"{name}-{files.hash_of(identity.encode('utf-8'))[:16]}")
+    folder = Folder(root, name, [FORMAT_VERSION, key, columns], _DESCRIPTION)
 
     def build() -> None:
-        # Replaces a damaged store, but not one that another process has just built: both have the
-        # same key, and so the same bytes.
-        with files.atomic_folder(directory, replaces=os.path.exists(directory)) as draft:
-            _write(draft, columns, chunks(), facts)
+        if is_needed(folder, replaces=ODD):
+            entries: Dict[str, Any] = {}
+            with folder.written(entries) as draft:
+                entries["num_records"] = _write_arrays(draft, columns, chunks())
+                entries.update(columns=columns, facts=facts())
 
-    worker_dirs.build_once(directory, {"name": name, **key},
-                          lambda: None if os.path.exists(directory) else build())
-    try:
-        return Store(directory, columns)
-    except _Damaged as damage:
-        log.warn(f"the store {directory} is damaged ({damage}): it is built again")
-        build()
-        return Store(directory, columns)
-
-
-def _write(directory: str, columns: Mapping[str, Column], chunks: Iterable[Chunk],
-          facts: Callable[[], Mapping[str, Any]]) -> None:
-    """Writes all files into an empty directory."""
-    num_records = _write_arrays(directory, columns, chunks)
-    checksums = {name: _checksum_of_file(os.path.join(directory, name))
-                 for name in sorted(os.listdir(directory))}
-    description = {"num_records": num_records, "columns": columns, "facts": facts(),
-                   "checksums": checksums}
-    files.write_json(os.path.join(directory, _DESCRIPTION),
-                     {**description, "checksum": _checksum_of(description)})
+    worker_dirs.build_once(folder.path, {"name": name, **key}, build)
+    return Store(folder, columns)
 
 
 def _write_arrays(directory: str, columns: Mapping[str, Column], chunks: Iterable[Chunk]) -> int:
@@ -222,35 +194,6 @@ def _write_arrays(directory: str, columns: Mapping[str, Column], chunks: Iterabl
     return num_records
 
 
-def _read_description(directory: str) -> Mapping[str, Any]:
-    """The content of store.json, once all files have been compared with their checksums."""
-    path = os.path.join(directory, _DESCRIPTION)
-    try:
-        description = files.read_record(path, "store", {"checksum": int})
-    except UserError as error:
-        raise _Damaged(str(error)) from error
-    if description.pop("checksum") != _checksum_of(description):
-        raise _Damaged(f"{path} is not as it was written")
-    for name, checksum in description["checksums"].items():
-        path = os.path.join(directory, name)
-        if not os.path.isfile(path) or _checksum_of_file(path) != checksum:
-            raise _Damaged(f"{path} is missing, or not as it was written")
-    return description
-
-
-def _checksum_of(description: Mapping[str, Any]) -> int:
-    as_read = json.loads(json.dumps(description))  # tuples become lists, keys texts
-    return zlib.crc32(json.dumps(as_read, sort_keys=True).encode("utf-8"))
-
-
-def _checksum_of_file(path: str) -> int:
-    checksum = 0
-    with files.name_disk_errors(path), open(path, "rb") as file:
-        for block in iter(lambda: file.read(_READ_BYTES), b""):
-            checksum = zlib.crc32(block, checksum)
-    return checksum
-
-
 def _file_name(column: str, part: str = "values") -> str:
     """The file of a column's values or, as the part "offsets", of its records' starts."""
     return f"{column}.{part}"
@@ -263,3 +206,11 @@ def open_array(directory: str, name: str, dtype: str) -> np.ndarray:
         return np.zeros(0, dtype)
     # As a plain array: a memmap's own indexing is slow.
     return np.asarray(np.memmap(path, dtype, mode="r"))
+
+
+def array_header(num_rows: int, width: int) -> bytes:
+    """What precedes the values [rows, width], float32, in NumPy's format, which `np.load` reads."""
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {
+        "descr": np.dtype(np.float32).str, "fortran_order": False, "shape": (num_rows, width)})
+    return header.getvalue()

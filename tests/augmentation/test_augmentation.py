@@ -321,7 +321,7 @@ def test_killed_and_told_to_end_it_ends_with_the_bytes_of_the_uninterrupted_run(
     assert (out / "train.tsv").read_bytes() == (
         tmp_path / "whole" / "train.tsv").read_bytes()
     again = start(flags, out).communicate()[1]
-    assert "is whole: nothing is left to augment" in again
+    assert "is whole: nothing is left to do" in again
     assert sorted(os.listdir(str(out))) == ["train.tsv", "train.tsv.json"]
 
 

@@ -187,12 +187,12 @@ def test_a_killed_part_goes_on_where_it_was(classifier, tmp_path):
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in sentences(60)))
     flags = dict(classifier, input_file=tmp_path / "texts.txt", header=False, shard="1/2")
     run_here(dict(flags, output_file=tmp_path / "whole.tsv"), predict)
-    program = ("import os, sys\nfrom engine.cli import command\nfrom engine.disk import resumable_file\n"
+    program = ("import os, sys\nfrom engine.cli import command\nfrom engine.disk import artifact\n"
                "from runs import predict\npredict.Predictions.chunk_size = 8 * 512\n"
-               "write = resumable_file.files.write_json\n"
+               "write = artifact.files.write_json\n"
                "def killed(path, value):\n    write(path, value)\n"
                f"    if value['rows'] == 16: os.kill(os.getpid(), {int(signal.SIGKILL)})\n"
-               "resumable_file.files.write_json = killed\n"
+               "artifact.files.write_json = killed\n"
                "command.run(predict.main, predict.define_flags(), usage='', argv=sys.argv)\n")
     again = dict(flags, output_file=tmp_path / "again.tsv")
     process = processes.run(["-c", program, *arguments(again)])

@@ -100,7 +100,7 @@ def test_what_others_may_have_written_is_opened_where_it_is_looked_at_first():
             letter in mode for mode in modes for letter in "wax")
     assert files_with(reads) == {
         "engine/disk/files.py", "engine/cli/foreign_flags.py", "serving/app.py", "engine/disk/parts.py",
-        "engine/data/store.py", "modeling.py", "tokenization.py", "engine/disk/resumable_file.py"}
+        "modeling.py", "tokenization.py", "engine/disk/artifact.py"}
 
 
 def test_only_the_runtime_and_the_graph_functions_ask_which_tensorflow_runs():

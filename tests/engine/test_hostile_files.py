@@ -1,7 +1,6 @@
 """Links, pipes, devices, endless files and control characters where a command reads, writes and shows."""
 
 import contextlib
-import gc
 import glob
 import os
 import pathlib
@@ -22,7 +21,7 @@ from engine.data import text_files
 from engine.data.store import Column, open_or_build
 from engine.data.text_files import OddRows
 from engine.disk import files, parts, provenance
-from engine.disk.resumable_file import ResumableFile
+from engine.disk.artifact import Artifact, GrowingFile
 from engine.errors import UserError
 from engine.training import run_record
 from pretraining import texts
@@ -140,13 +139,13 @@ def test_a_link_in_the_place_of_a_folder_is_replaced(tmp_path):
 
 def test_a_link_in_the_place_of_an_unfinished_file_is_replaced(tmp_path):
     (tmp_path / "victim").write_text("not to be changed")
-    ResumableFile(str(tmp_path / "rows"), {}).append("a\n", 1)
-    gc.collect(1)  # of the object, which locks the file
+    with pytest.raises(KeyboardInterrupt), GrowingFile(str(tmp_path / "rows"), {}).growing("rows") as file:
+        file.append("a\n", 1)
+        raise KeyboardInterrupt
     os.remove(str(tmp_path / "rows.part"))
     os.symlink(str(tmp_path / "victim"), str(tmp_path / "rows.part"))
-    file = ResumableFile(str(tmp_path / "rows"), {})
-    assert file.num_rows == 0
-    file.finish()
+    with GrowingFile(str(tmp_path / "rows"), {}).growing("rows") as file:
+        assert file.num_rows == 0
     assert (tmp_path / "victim").read_text() == "not to be changed"
 
 
@@ -170,7 +169,7 @@ READERS = {
     "model.safetensors": [lambda path: huggingface.open_weights(os.path.dirname(path))],
     "tokenizer.json": [lambda path: vocabulary.read_tokens(os.path.dirname(path), 10)],
     "questions.json": [lambda path: next(squad_files.paragraphs(path))],
-    "rows.json": [lambda path: ResumableFile(path[:-len(".json")], {})]}
+    "rows.json": [lambda path: Artifact(path[:-len(".json")], {}).record()]}
 
 
 @pytest.mark.parametrize("name", READERS)

@@ -165,7 +165,7 @@ def test_a_run_whose_newest_checkpoint_and_store_are_damaged_ends_the_same(
     run_here({**flags, "output_dir": output_dir, "store_dir": tmp_path / "store"})
     said = capsys.readouterr().err
     assert said.count("model.ckpt-12 is damaged") == 1 and "model.ckpt-8 (step 8)" in said
-    assert said.count("is built again") == 1
+    assert said.count("is made again") == 1
     np.testing.assert_equal(*(checkpoint_values(str(folder / "model.ckpt-12"))
                               for folder in (output_dir, finished[0])))
     for name in ("evaluations.json", "eval_results.txt", "checkpoint"):

@@ -14,7 +14,7 @@ import extract_features
 import modeling
 from commands import arguments, ends_with_error, interrupt_after, run_here
 from conftest import on_tensorflow_1, plain_session, sentences
-from engine.disk.resumable_file import ResumableFile
+from engine.disk.artifact import GrowingFile
 from features import extraction
 from tokenization import FullTokenizer
 
@@ -149,7 +149,7 @@ def test_interrupted_it_ends_with_the_bytes_of_an_undisturbed_run(
 def test_memory_does_not_grow_with_the_file(flags, tmp_path, monkeypatch):
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in sentences(100)))
     monkeypatch.setattr(extraction, "_CHUNK_TEXTS", 10)
-    append, held = ResumableFile.append, []
+    append, held = GrowingFile.append, []
 
     def watched(file, *chunk):
         if not held:
@@ -159,7 +159,7 @@ def test_memory_does_not_grow_with_the_file(flags, tmp_path, monkeypatch):
         gc.collect()
         held.append(tracemalloc.get_traced_memory()[0])
 
-    monkeypatch.setattr(ResumableFile, "append", watched)
+    monkeypatch.setattr(GrowingFile, "append", watched)
     gc.collect()
     gc.freeze()  # what other tests have left is not looked through for each chunk
     run_here({**flags, "num_cpu_replicas": 1}, extract_features)

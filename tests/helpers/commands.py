@@ -14,7 +14,7 @@ import processes
 import run_classifier
 from engine import interruption
 from engine.cli import command
-from engine.disk import resumable_file
+from engine.disk.artifact import GrowingFile
 
 Flags = Dict[str, object]
 
@@ -32,16 +32,17 @@ def run_here(flags: Flags, module: ModuleType = run_classifier) -> None:
 
 def interrupt_after(num_rows: int, flags: Flags, module: ModuleType, monkeypatch) -> str:
     """Runs a command until so many texts are written, and interrupts it; returns what it says."""
-    class Interrupting(resumable_file.ResumableFile):
-        def append(self, *chunk):
-            if self.num_rows >= num_rows:
-                raise interruption.Interrupted(signal.SIGTERM)
-            super().append(*chunk)
+    append = GrowingFile.append
+
+    def interrupting(file, *chunk):
+        if file.num_rows >= num_rows:
+            raise interruption.Interrupted(signal.SIGTERM)
+        append(file, *chunk)
 
     values = module.define_flags()
     values([module.__name__, *arguments(flags)])
     with monkeypatch.context() as patch, pytest.raises(interruption.Interrupted) as raised:
-        patch.setattr(resumable_file, "ResumableFile", Interrupting)
+        patch.setattr(GrowingFile, "append", interrupting)
         module.main(values)
     return str(raised.value)
 

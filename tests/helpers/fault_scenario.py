@@ -23,7 +23,8 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspa
 
 from engine.data.store import Column, open_or_build  # noqa: E402
 from engine.disk import files, scratch  # noqa: E402
-from engine.disk.resumable_file import ResumableFile  # noqa: E402
+from engine.disk.artifact import GrowingFile  # noqa: E402
+from engine.errors import UserError  # noqa: E402
 
 FAULTS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "killed": 0}
 ROWS = [f"row {number}\n" for number in range(3)]
@@ -42,11 +43,9 @@ def write_all(folder: str) -> None:
             file.write("now")
     with files.atomic_path(f"{folder}/copy.txt") as temporary:
         shutil.copyfile(SOURCE, temporary)
-    rows = ResumableFile(f"{folder}/rows.txt", {"seed": 1})
-    if not rows.is_whole:
+    with GrowingFile(f"{folder}/rows.txt", {"seed": 1}).growing("rows") as rows:
         for number in range(rows.num_rows, len(ROWS)):
             rows.append(ROWS[number], 1)
-        rows.finish()
     numbers(folder)
 
 
@@ -90,6 +89,8 @@ def in_a_fork(folder: str, library, number: int, fault: int) -> str:
         except OSError as error:
             named = str(error.filename or "").startswith(folder)
             os._exit(2 if files.disk_errno(error) and named else 3)
+        except UserError as error:  # a file that cannot be read
+            os._exit(2 if folder in str(error) else 3)
         except BaseException:
             os._exit(4)
         os._exit(0)

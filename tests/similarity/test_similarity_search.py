@@ -16,7 +16,7 @@ from commands import ends_with_error, run_here
 from conftest import plain_session, sentences
 from engine import interruption, progress
 from engine.disk import parts
-from engine.disk.resumable_file import ResumableFile
+from engine.disk.artifact import GrowingFile
 from modeling import BertModel
 from similarity import index, mining, search
 from similarity_files import write_model
@@ -157,17 +157,18 @@ def test_interrupted_it_ends_with_the_bytes_of_an_undisturbed_run(
     monkeypatch.setattr(index, "_CHUNK_TEXTS", 7)
     whole = ask({**flags, "output_dir": tmp_path / "whole"})
 
-    class Interrupting(ResumableFile):
-        def append(self, *chunk):
-            if self.num_rows >= 14 and self.path.endswith(name):
-                raise interruption.Interrupted(signal.SIGTERM)
-            super().append(*chunk)
+    append = GrowingFile.append
+
+    def interrupting(file, *chunk):
+        if file.num_rows >= 14 and file.path.endswith(name):
+            raise interruption.Interrupted(signal.SIGTERM)
+        append(file, *chunk)
 
     flags["output_dir"] = tmp_path / "cut"
     values = search.define_flags()
     values(["search", *(f"--{key}={value}" for key, value in flags.items())])
     with monkeypatch.context() as patch, pytest.raises(interruption.Interrupted):
-        patch.setattr(index, "ResumableFile", Interrupting)
+        patch.setattr(GrowingFile, "append", interrupting)
         search.main(values)
     capsys.readouterr()
     assert ask(flags) == whole
@@ -311,20 +312,20 @@ def test_a_text_that_is_none_is_named_in_an_index_of_1_0_0(flags, capsys):
 def test_damaged_vectors_are_built_again_from_the_documents(flags, answers, capsys):
     damage(flags["output_dir"], "vectors.npy", lambda content: content[:-400] + bytes(400))
     assert ask(flags) == answers
-    assert "vectors.npy is not as it was recorded: it is written anew" in capsys.readouterr().err
+    assert "vectors.npy is not as it was written: it is made again" in capsys.readouterr().err
     assert ask({**flags, "documents": None}) == answers
 
 
 @pytest.mark.parametrize("name, change, words", [
-    ("texts.jsonl", lambda content: content + b'"one more"\n', ("are not as their records say",)),
-    ("texts.jsonl", lambda content: content.replace(b"a", b"b"), ("are not as their records say",)),
-    ("vectors.npy", lambda content: content[:-1], ("are not as their records say",)),
+    ("texts.jsonl", lambda content: content + b'"one more"\n', ("texts.jsonl is not as it was written",)),
+    ("texts.jsonl", lambda content: content.replace(b"a", b"b"), ("texts.jsonl is not as it was written",)),
+    ("vectors.npy", lambda content: content[:-1], ("vectors.npy is not as it was written",)),
     ("vectors.npy", lambda content: content[:-400] + bytes(400), (
-        "are not as their records say", "build it again")),
+        "vectors.npy is not as it was written", "build it again")),
     ("vectors.npy.json", lambda content: content.replace(b'"rows": 40', b'"rows": -1'),
      ("are not as their records say",)),
-    ("vectors.npy.json", lambda content: content[:50], ("vectors.npy.json", "build them again")),
-    ("texts.jsonl.json", None, ("texts.jsonl.json: No such file", "build them again"))])
+    ("vectors.npy.json", lambda content: content[:50], ("vectors.npy.json", "build it again")),
+    ("texts.jsonl.json", None, ("texts.jsonl has no record", "build it again"))])
 def test_a_damaged_index_is_named(name, change, words, flags, capsys):
     damage(flags["output_dir"], name, change)
     with ends_with_error(capsys, *words):
