@@ -29,8 +29,8 @@ from engine import log
 from engine.checkpoints import checkpoint_files
 from engine.cli import command, shards
 from engine.data import store, text_files
-from engine.disk import files, parts, provenance, scratch
-from engine.disk.provenance import Source
+from engine.disk import artifact, files, parts, provenance, scratch
+from engine.disk.artifact import Artifact
 from engine.errors import UserError
 from engine.progress import Counter
 from engine.settings import define_flags as define_settings, from_flags
@@ -85,28 +85,24 @@ def main(flag_values: flags.FlagValues) -> None:
     shard = shards.from_flags(flag_values)
     shards.check(flag_values, outputs, facts_of)
     facts = facts_of(shard)
-    if shard:
-        paths, outputs = shard.parts_of(paths), list(map(shard.output, outputs))
-    with files.written_alone(*outputs):
-        if _is_done(outputs, facts):
-            log.info(f"{', '.join(outputs)} is there already, made with the same settings from "
-                     "the same files")
+    examples = [Artifact(shard.output(path) if shard else path, facts) for path in outputs]
+    with artifact.making(*examples) as is_needed:
+        if not is_needed:
             return
-        sentences = texts.read_sentences(paths, settings.input_format)
+        sentences = texts.read_sentences(shard.parts_of(paths) if shard else paths, settings.input_format)
         first = next(sentences, None)
-        facts = provenance.as_json(facts)
         if shard and not first:  # where there are more parts than documents
-            _write([], 0, outputs, facts)
+            _write([], 0, examples)
             log.info("no document begins in this part: its files are empty")
             return
-        create(itertools.chain([first] if first else [], sentences), outputs, settings, tokenizer,
-               flag_values.num_processes or len(os.sched_getaffinity(0)), facts)
+        create(itertools.chain([first] if first else [], sentences), examples, settings, tokenizer,
+               flag_values.num_processes or len(os.sched_getaffinity(0)))
 
 
-def create(sentences: Iterable[texts.Sentence], outputs: List[str], settings: Settings,
-           tokenizer: BatchTokenizer, num_processes: int, facts: Dict[str, Any]) -> None:
-    """Writes the files `outputs`, and `facts` in a .json file beside each."""
-    with scratch.folder(os.path.dirname(outputs[0]) or ".") as work_dir:
+def create(sentences: Iterable[texts.Sentence], outputs: List[Artifact], settings: Settings,
+           tokenizer: BatchTokenizer, num_processes: int) -> None:
+    """Writes the files `outputs`, which have the same facts."""
+    with scratch.folder(os.path.dirname(outputs[0].path) or ".") as work_dir:
         words_of = words.segmenter(settings.word_segmenter, do_whole_word_mask=settings.do_whole_word_mask)
         corpus, counts = tokenize(sentences, work_dir, tokenizer, num_processes, words_of)
         if words_of:
@@ -123,7 +119,7 @@ def create(sentences: Iterable[texts.Sentence], outputs: List[str], settings: Se
         serialize = functools.partial(
             _serialize, Assembly(corpus, examples, order, tokenizer, settings))
         num_tokens, num_masked, num_labels = _write(
-            workers.in_order(serialize, chunks, num_processes), total, outputs, facts)
+            workers.in_order(serialize, chunks, num_processes), total, outputs)
     least = ", the least: one in each example" if num_masked == total else ""
     labels = ""
     if settings.objective != "mlm":
@@ -180,8 +176,7 @@ def _serialize(assembly: Assembly, chunk: Tuple[int, int]) -> Tuple[List[bytes],
     return example_protos.serialize(features), np.array(sums, np.int64)
 
 
-def _write(chunks: Iterable[Tuple[List[bytes], np.ndarray]], total: int, outputs: List[str],
-           facts: Dict[str, Any]) -> List[int]:
+def _write(chunks: Iterable[Tuple[List[bytes], np.ndarray]], total: int, outputs: List[Artifact]) -> List[int]:
     """Writes examples and, beside each file, the facts, their number and the sums over them.
 
     Args:
@@ -191,10 +186,11 @@ def _write(chunks: Iterable[Tuple[List[bytes], np.ndarray]], total: int, outputs
         The sums.
     """
     number, sums = 0, np.zeros(3, np.int64)
+    record: Dict[str, Any] = {}
     with contextlib.ExitStack() as stack:
-        for path in outputs:
-            stack.enter_context(checkpoint_files.writing(path))
-        drafts = [stack.enter_context(files.atomic_path(path)) for path in outputs]
+        for output in outputs:
+            stack.enter_context(checkpoint_files.writing(output.path))
+        drafts = [stack.enter_context(output.written(record)) for output in outputs]
         writers = [stack.enter_context(tf.python_io.TFRecordWriter(draft)) for draft in drafts]
         counter = stack.enter_context(Counter("Writing", unit="examples", total=total))
         for messages, sums_of_chunk in chunks:
@@ -204,35 +200,8 @@ def _write(chunks: Iterable[Tuple[List[bytes], np.ndarray]], total: int, outputs
             sums += sums_of_chunk
             counter.advance(len(messages))
         counts = dict(zip(("num_tokens", "num_masked", "num_next_sentence_labels"), sums.tolist()))
-        # Before the files get their names: a file without its facts could not be taken up.
-        records = {}
-        for path, draft, writer in zip(outputs, drafts, writers):
-            writer.close()
-            content = [os.path.abspath(path), *Source(draft).fact()[1:]]
-            records[path] = {**facts, "num_examples": total, **counts, "content": content}
-            files.write_json(f"{path}.json", records[path])
-    for path, record in records.items():
-        record["content"][2] = files.state_of(path)  # the renaming has changed it
-        files.write_json(f"{path}.json", record)
+        record.update(provenance.as_json(outputs[0].facts), num_examples=total, **counts)
     return sums.tolist()
-
-
-def _is_done(outputs: List[str], facts: Dict[str, Any]) -> bool:
-    """Whether all files are there; raises a UserError if one was made from something else."""
-    existing, are_intact = [path for path in outputs if os.path.exists(path)], True
-    for path in existing:
-        if not os.path.exists(f"{path}.json"):
-            raise UserError(f"--output_file={path} is there, and it is not known how it was "
-                            "made: remove it, or give another name")
-        record = files.read_record(f"{path}.json", "the facts", {})
-        other = provenance.difference(record, facts)
-        if other:
-            raise UserError(f"--output_file={path} is there, made with another {other}; remove it, "
-                            "or give another name")
-        if not provenance.is_intact(path, record):
-            log.warn(f"{path} is not as it was written: it is made again")
-            are_intact = False
-    return are_intact and len(existing) == len(outputs)
 
 
 if __name__ == "__main__":
