@@ -9,7 +9,7 @@ import hashlib
 import itertools
 import os
 import re
-from typing import Callable, Dict, IO, Iterable, Iterator, List, NamedTuple, Sequence, Set
+from typing import Callable, Dict, IO, Iterable, Iterator, List, Mapping, NamedTuple, Sequence, Set
 
 import numpy as np
 from absl import flags
@@ -17,7 +17,8 @@ from absl import flags
 from engine import log, settings
 from engine.cli import command
 from engine.data import store
-from engine.disk import files, provenance
+from engine.disk import artifact, files
+from engine.disk.artifact import Artifact
 from engine.disk.provenance import Source
 from engine.errors import UserError
 from engine.progress import Counter
@@ -92,22 +93,13 @@ def main(values: flags.FlagValues) -> None:
     """Makes the sets, unless they are there, made from the same texts."""
     options = _options(values)
     output_dir = files.make_directory(settings.required(values, "output_dir"), "--output_dir")
-    outputs = [os.path.join(output_dir, name) for name in (
-        *(split + slot_files.EXTENSIONS[options.format] for split in SPLITS), POOL, PAIRS)]
     facts = {**settings.as_facts(values, ("input_file", "output_dir")), "--input_file": [
         Source(files.require_file(path, "--input_file")) for path in values.input_file]}
-    with files.written_alone(*outputs):
-        recorded = [files.read_record(f"{path}.json", "the record", {})
-                    for path in outputs if os.path.exists(f"{path}.json")]
-        if len(recorded) == len(outputs) and all(
-                not provenance.difference(record, facts) and provenance.is_intact(path, record)
-                for path, record in zip(outputs, recorded)):
-            log.info(f"{', '.join(outputs)} are whole: nothing is left to do")
-            return
-        facts = provenance.as_json(facts)
-        _create(values, options, output_dir)
-        for path in outputs:
-            files.write_json(f"{path}.json", {"facts": facts, "content": Source(path).fact()})
+    outputs = {name: Artifact(os.path.join(output_dir, name), facts) for name in (
+        *(split + slot_files.EXTENSIONS[options.format] for split in SPLITS), POOL, PAIRS)}
+    with artifact.making(*outputs.values(), replaces=artifact.ODD) as is_needed:
+        if is_needed:
+            _create(values, options, outputs)
 
 
 def _options(values: flags.FlagValues) -> SetSettings:
@@ -128,7 +120,7 @@ class _Text(NamedTuple):
     category: str  # "" without one
 
 
-def _create(values: flags.FlagValues, options: SetSettings, output_dir: str) -> None:
+def _create(values: flags.FlagValues, options: SetSettings, outputs: Mapping[str, Artifact]) -> None:
     texts_of: Dict[str, List[_Text]] = {split: [] for split in SPLITS}
     with Counter("Reading", unit="texts") as counter:
         for path in values.input_file:
@@ -139,7 +131,8 @@ def _create(values: flags.FlagValues, options: SetSettings, output_dir: str) -> 
                 counter.advance(1)
     with contextlib.ExitStack() as stack:  # all sets appear at its end
         def create(name: str) -> IO[str]:
-            return stack.enter_context(files.output(os.path.join(output_dir, name)))
+            draft = stack.enter_context(outputs[name].written())
+            return stack.enter_context(open(draft, "w", encoding="utf-8"))
 
         for number, split in enumerate(SPLITS):
             clauses = [slot.clause for text in texts_of[split]
@@ -153,7 +146,7 @@ def _create(values: flags.FlagValues, options: SetSettings, output_dir: str) -> 
                     "slot: lower --dev_fraction and --test_fraction, or give more texts with two "
                     f"clauses of two to {options.max_clause_words:,} words "
                     f"(--max_clause_words){reason}")
-            _report(os.path.join(output_dir, split + slot_files.EXTENSIONS[options.format]),
+            _report(outputs[split + slot_files.EXTENSIONS[options.format]].path,
                     len(texts_of[split]), counts, is_wanted=getattr(options, f"{split}_fraction", 1) > 0)
 
 

@@ -90,6 +90,7 @@ def test_sets_that_are_whole_are_left_as_they_are_and_damaged_ones_written_again
     (tmp_path / "slots" / "dev.jsonl").write_text("{}")
     create_here(input_file=texts_file, output_dir=tmp_path / "slots")
     assert state() != before and (tmp_path / "slots" / "pairs.tsv").read_bytes() == pairs
+    assert "dev.jsonl is not as it was written: it is made again" in capsys.readouterr().err
 
 
 def test_files_of_any_format_are_read_by_column_with_their_categories(tmp_path, capsys):
