@@ -12,7 +12,8 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 from absl import flags
 
 from engine import log, settings
-from engine.disk import files, parts, provenance
+from engine.disk import files, parts
+from engine.disk.artifact import WHOLE, Artifact, State
 from engine.disk.provenance import Source
 from engine.errors import UserError
 
@@ -135,32 +136,19 @@ def check(values: flags.FlagValues, outputs: Sequence[str],
     count = values.check_shards
     if not count:
         return
-    reasons = {index: _what_is_wrong([Shard(index, count).output(path) for path in outputs],
-                                     facts(Shard(index, count))) for index in range(count)}
-    odd = {index: reason for index, reason in reasons.items() if reason}
-    for index, reason in odd.items():
-        print(f"{index}/{count}\t{reason}")
+
+    def state_of(part: Shard) -> State:
+        its_facts = facts(part)
+        states = [Artifact(part.output(path), its_facts).state() for path in outputs]
+        return next((state for state in states if state.name != WHOLE), State(WHOLE))
+
+    states = {index: state_of(Shard(index, count)) for index in range(count)}
+    odd = {index: state for index, state in states.items() if state.name != WHOLE}
+    for index, state in odd.items():
+        print(f"{index}/{count}\t{state}")
     if odd:
         log.warn(f"{len(odd):,} of {count:,} parts are missing or were made from something else; "
                  "--shard=I/N makes each of them")
         sys.exit(1)
     log.info(f"all {count:,} parts are there")
     sys.exit()
-
-
-def _what_is_wrong(outputs: Sequence[str], facts: Mapping[str, Any]) -> str:
-    for path in outputs:
-        if not os.path.exists(path):
-            return "begun" if os.path.exists(f"{path}.part") else "missing"
-        if not os.path.exists(f"{path}.json"):
-            return f"not of this command: {path}"
-        try:
-            record = files.read_record(f"{path}.json", "the record", {})
-        except UserError as error:
-            return str(error)
-        other = provenance.difference(record, facts)
-        if other:
-            return f"{path} was made with another {other}"
-        if not provenance.is_intact(path, record):
-            return f"{path} is not as it was written"
-    return ""
