@@ -7,7 +7,7 @@ and [UNK], [CLS], [SEP], [MASK] where BERT's vocabularies have them.
 """
 
 import os
-from typing import Any, Dict, Iterator
+from typing import Iterator
 
 from absl import flags
 
@@ -15,7 +15,9 @@ from encoder import vocabulary
 from engine import log, settings
 from engine.cli import command
 from engine.data import text_files
-from engine.disk import files, provenance
+from engine.disk import files
+from engine.disk.artifact import WHOLE, Artifact
+from engine.disk.provenance import Source
 from engine.errors import UserError
 from engine.progress import Counter
 from pretraining import texts
@@ -49,12 +51,9 @@ def main(flag_values: flags.FlagValues) -> None:
     """
     vocab_size, do_lower_case = flag_values.vocab_size, flag_values.do_lower_case
     output = os.path.join(flag_values.output_dir, vocabulary.FILE)
-    if os.path.exists(f"{output}.json"):
-        record = files.read_record(f"{output}.json", "the record", {})
-        if (not provenance.difference(record, _facts(flag_values))
-                and provenance.is_intact(output, record)):
-            log.info(f"{output} is whole: nothing is left to do")
-            return
+    if os.path.exists(output) and _artifact(output, flag_values).state().name == WHOLE:
+        log.info(f"{output} is whole: nothing is left to do")
+        return
     with files.new_folder(flag_values.output_dir, "--output_dir") as folder:
         try:
             from tokenizers import BertWordPieceTokenizer
@@ -62,7 +61,7 @@ def main(flag_values: flags.FlagValues) -> None:
             raise UserError("pretraining.create_vocab needs the package tokenizers: pip install "
                             "-r pretraining/requirements.txt") from error
         unused = (f"[unused{number}]" for number in range(flag_values.num_unused))
-        head, facts = ["[PAD]", *unused, *_SPECIAL], _facts(flag_values)
+        head = ["[PAD]", *unused, *_SPECIAL]
         if vocab_size <= len(head):
             raise UserError(f"--vocab_size={vocab_size}: must be above {len(head)}, the special "
                             "and unused rows")
@@ -80,15 +79,13 @@ def main(flag_values: flags.FlagValues) -> None:
         files.write_text(os.path.join(folder, vocabulary.FILE), "\n".join(head + pieces) + "\n")
         vocabulary.write_casing(folder, do_lower_case)
         draft = os.path.join(folder, vocabulary.FILE)
-        content = [os.path.abspath(output), *provenance.Source(draft).fact()[1:]]
-        files.write_json(f"{draft}.json", {
-            "facts": provenance.as_json(facts), "content": content})
+        files.write_json(f"{draft}.json", _artifact(output, flag_values).described(draft))
     log.info(f"{flag_values.output_dir}: {len(head + pieces):,} rows")
 
 
-def _facts(values: flags.FlagValues) -> Dict[str, Any]:
-    return {**settings.as_facts(values, ("input_file", "output_dir")), "--input_file": [
-        provenance.Source(path) for path in files.find(values.input_file or "", "--input_file")]}
+def _artifact(path: str, values: flags.FlagValues) -> Artifact:
+    return Artifact(path, {**settings.as_facts(values, ("input_file", "output_dir")), "--input_file": [
+        Source(path) for path in files.find(values.input_file or "", "--input_file")]})
 
 
 def _lines(input_file: str) -> Iterator[str]:
