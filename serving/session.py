@@ -2,7 +2,6 @@
 
 import contextlib
 import glob
-import hashlib
 import os
 import tempfile
 import threading
@@ -17,7 +16,8 @@ from engine import inference, log
 from engine.checkpoints import onnx_file
 from engine.data.batches import Features
 from engine.devices.devices import Devices
-from engine.disk import files
+from engine.disk import artifact, files
+from engine.disk.artifact import Artifact
 from engine.errors import UserError
 from engine.model import Forward
 from engine.version import VERSION
@@ -143,40 +143,37 @@ def _restored(model: Served, device: str, *, inlined: bool = False
 
 @contextlib.contextmanager
 def _converted(model: Served) -> Iterator[str]:
-    """The path of the model's ONNX file, which the first start leaves in the model's folder, with its hash.
+    """The path of the model's ONNX file, which the first start leaves in the model's folder.
 
-    Its name has a hash of all that determines its content. A damaged file is made again. Where the folder
-    cannot be written, each start makes a file of its own.
+    Its name has a hash of its facts. Where the folder cannot be written, each start makes a file of its own.
     """
     folder = model.files.folder
     sources = [f"{model.files.checkpoint.path}.index", *filter(os.path.exists, (
         os.path.join(folder, name) for name in (model_files.CONFIG, task_json.FILE)))]
-    key = hashlib.sha256(" ".join([VERSION, *map(files.hash_of_file, sources)]).encode("ascii"))
-    name = _FILE.format(key.hexdigest()[:16])
-    path = os.path.join(folder, name)
-    if os.path.exists(path):
-        if _recorded_hash(path) == files.hash_of_file(path):
-            yield path
-            return
-        log.warn(f"{path} is damaged, or has no record of its content: it is made again")
+    facts = {"version": VERSION, **{os.path.basename(path): files.hash_of_file(path) for path in sources}}
+    name = _FILE.format(artifact.key_of(facts))
+    kept = Artifact(os.path.join(folder, name), facts)
+    if not artifact.is_needed(kept, replaces=artifact.ODD):
+        yield kept.path
+        return
     with tempfile.TemporaryDirectory() as temporary:
         try:
-            _convert(model, path)
+            _convert(model, kept)
         except OSError as error:
             log.warn(f"{folder} cannot be written ({error}): each start converts the model to ONNX again")
-            path = os.path.join(temporary, name)
-            _convert(model, path)
+            kept = Artifact(os.path.join(temporary, name), facts)
+            _convert(model, kept)
         for other in glob.glob(os.path.join(glob.escape(folder), _FILE.format("*"))):
-            if other != path:  # of an earlier checkpoint; another process may remove it, too
+            if other != kept.path:  # of an earlier checkpoint; another process may remove it, too
                 for old in (other, f"{other}.json"):
                     with contextlib.suppress(OSError):
                         os.remove(old)
-        yield path
+        yield kept.path
 
 
-def _convert(model: Served, path: str) -> None:
-    log.info(f"Converting the model to ONNX: {path}")
-    with files.atomic_path(path) as draft:
+def _convert(model: Served, kept: Artifact) -> None:
+    log.info(f"Converting the model to ONNX: {kept.path}")
+    with kept.written() as draft:
         session, inputs, predictions = _restored(model, "/cpu:0", inlined=True)
         with session:
             graph = onnx_file.frozen(session, [tensor.name for tensor in predictions.values()])
@@ -185,15 +182,6 @@ def _convert(model: Served, path: str) -> None:
             draft, graph,
             {tensor.name: name for name, tensor in inputs.items() if tensor.op.name in used},
             {tensor.name: name for name, tensor in predictions.items()})
-        files.write_json(f"{path}.json", {"sha256": files.hash_of_file(draft)})
-
-
-def _recorded_hash(path: str) -> Optional[str]:
-    """The hash of a file's content when it was made; None if that is not known."""
-    try:
-        return files.read_record(f"{path}.json", "the record", {"sha256": str})["sha256"]
-    except UserError:
-        return None
 
 
 def _open(onnxruntime: Any, path: str, devices: Devices, spins: bool) -> Any:

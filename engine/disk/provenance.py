@@ -78,19 +78,6 @@ def change(was: Any, now: Any) -> str:
     return f"was {log.brief(was)}, now {log.brief(now)}"
 
 
-def is_intact(path: str, record: Mapping[str, Any]) -> bool:
-    """Whether an output has the recorded content or, as 1.0.0 recorded none, the length."""
-    if not os.path.isfile(path) or record.get("bytes") not in (None, os.path.getsize(path)):
-        return False
-    content, was = Source(path), record.get("content")
-    if was and content.difference(was):
-        return False
-    if was and content.fact() != was:
-        with contextlib.suppress(OSError):  # where nothing can be written, it is read each time
-            files.write_json(f"{path}.json", {**record, "content": content.fact()})
-    return True
-
-
 def content_hash(path: str, store_dir: str) -> str:
     """SHA-256 of a file's content, in hex, which `store_dir` remembers: a large file is read once."""
     memory_path = os.path.join(store_dir, "hashes.json")

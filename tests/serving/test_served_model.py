@@ -117,7 +117,7 @@ def test_a_damaged_file_of_onnxruntime_is_made_again(damage, toys, tmp_path, cap
     path.write_bytes(damage(whole))
     entry, said = answers()
     assert_close(entry, expected)
-    assert f"{path} is damaged" in said
+    assert f"{path} is not as it was written: it is made again" in said
     assert answers() == (entry, "")
 
 
