@@ -62,17 +62,16 @@ class Row(NamedTuple):
     split: Split
 
     @property
-    def texts(self) -> List[str]:
-        """Its text, or both texts of a pair."""
-        return [text for text in (self.example.text_a, self.example.text_b) if text is not None]
+    def texts(self) -> Tuple[str, ...]:
+        """Those of the example."""
+        return self.example.texts
 
-    def with_texts(self, text_a: str, text_b: Optional[str]) -> str:
-        """This row with these texts in it, as the file has it: one line, in CSV maybe several."""
+    def with_text(self, place: int, text: str) -> str:
+        """This row with another text in a place of `texts`, as the file has it: one line, in CSV maybe several."""
         columns, is_json = self.split.columns, self.split.format == "jsonl"
         fields = self.fields.copy()
-        for column, text in ((columns.text_a, text_a), (columns.text_b, text_b)):
-            if column is not None:
-                fields[self.split.keys[column] if is_json else column] = text
+        for column, each in zip(columns.texts, (*self.texts[:place], text, *self.texts[place + 1:])):
+            fields[self.split.keys[column] if is_json else column] = each
         return _line_of(fields, self.split.format)
 
 
@@ -183,10 +182,9 @@ def _augmented(rows: Sequence[Tuple[Row, List[Text]]], candidates: Candidates,
                      probability=values.p,
                      generator=np.random.RandomState([values.seed, int(row.line_number), index]))
             for index, (text, parsed) in enumerate(zip(row.texts, texts))]
-        for version in versions[0]:
-            yield row.with_texts(version, row.example.text_b)
-        for version in versions[1][1:] if len(versions) == 2 else ():
-            yield row.with_texts(row.example.text_a, version)
+        for place, of_text in enumerate(versions):
+            for version in of_text[bool(place):]:  # the first text's versions begin with the row itself
+                yield row.with_text(place, version)
 
 
 def _line_of(fields: Any, form: str) -> str:
@@ -224,7 +222,7 @@ def _facts(job: Job) -> Dict[str, Any]:
     train, values, model = job.task.train, job.values, job.model
     path = os.path.join(job.data_dir, train.file)
     return {
-        "training data": [Source(job.part or path), train.columns, train.keys],
+        "training data": [Source(job.part or path), train.columns.facts(), train.keys],
         "vocabulary": model.encoding.vocab_hash,
         "do_lower_case": model.encoding.do_lower_case,
         "max_seq_length": model.encoding.max_seq_length,

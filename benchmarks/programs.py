@@ -53,7 +53,7 @@ def rate_of(work: Callable[[], int]) -> float:
 
 def cola_sentences(data_dir: str, most: int) -> List[str]:
     examples = read_examples(TASKS["cola"], TASKS["cola"].train, data_dir)
-    return [example.text_a for example in itertools.islice(examples, most)]
+    return [example.texts[0] for example in itertools.islice(examples, most)]
 
 
 def encoding_of(model: str, length: int = 128):

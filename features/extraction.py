@@ -100,8 +100,8 @@ def read_texts(path: text_files.Path, odd: OddRows) -> Iterator[Optional[Tuple[s
         odd: see `text_files.lines`.
     """
     for _, line in text_files.lines(path, odd=odd):
-        text_a, between, text_b = (line or "").strip().rpartition(_BETWEEN)
-        yield None if line is None else (text_a, text_b) if between else (text_b, "")
+        first, between, last = (line or "").strip().rpartition(_BETWEEN)
+        yield None if line is None else (first, last) if between else (last, "")
 
 
 def tokenize(rows: List[Optional[Tuple[str, str]]], encoding: Encoding

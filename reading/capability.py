@@ -27,7 +27,7 @@ from reading.report import Miss, Shown
 from reading.scores import Answered
 from runs import model_card
 from runs.capability import (
-    Capability, Card, Encoded, Job, Measured, Predict, Reader, Result, Sets, Training)
+    Capability, Card, Encoded, Job, Measured, Predict, Reader, Result, Sets, Takes, Training)
 from runs.report_page import Section
 from runs.rows import Example
 from runs.squad_files import Paragraph, Question
@@ -180,15 +180,16 @@ have none, that of `[CLS]` is the score of having none""",
         """Of a pair of texts, the first is the question, the second the context."""
 
         def encode(examples: List[Example]) -> Encoded:
-            paragraphs = [Paragraph(example.text_b, [Question("", example.text_a, None)])
-                          for example in examples]
+            paragraphs = [Paragraph(context, [Question("", question, None)])
+                          for (question, context), _ in examples]
             questions = data.encode(paragraphs, self.encoding, self.windows)
             every = slice(0, len(questions.records))
             return Encoded(questions.source(every), lambda logits: (
                 result(each) for _, each in find_all(questions, every, logits, self.answers)))
 
         odds = ["null_odds"] if self.windows.version_2_with_negative else []
-        return Reader(self.forward(), encode, True, ["answer", "probability", *odds])
+        return Reader(self.forward(), encode, Takes(2, 2, ("Question", "Context")),
+                      ["answer", "probability", *odds], "finds the answer to a question in a text")
 
 
 def saved_settings(folder: str, given: Mapping[str, Any] = {}

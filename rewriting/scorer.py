@@ -11,14 +11,15 @@ from rewriting import data, evaluation, pairs, slot_files
 from rewriting.data import KIND, PairSet, SlotSet, load_slots
 from runs import sets
 from runs.capability import (
-    AnyResult, Card, Encoded, Job, Measured, Predict, Reader, Sets, Training)
+    AnyResult, Card, Encoded, Job, Measured, Predict, Reader, Sets, Takes, Training)
 from runs.report_page import Section
 from runs.rows import Example
 from tasks import model_folder
-from tasks.capability import Classifier, results_of, training_of
+from tasks.capability import Classifier, does_of, results_of, training_of
 from tasks.model_folder import Classification
 
 CLASSIFICATION = Classification(KIND, takes_pairs=True, task_name="rewriting")
+_TAKES = Takes(2, 2, ("Phrase", "Text with [MASK] in the place of the phrase"))
 _NO_SLOT = ("the text has no slot, or several: it is [MASK], or as many "
             f"{slot_files.BERT_AD_MARK} as the phrase has characters")
 
@@ -84,19 +85,19 @@ class PhraseScorer(Classifier):
         encoding = self.encoding
 
         def encode(examples: List[Example]) -> Encoded:
-            slots = [slot_files.slot_of(example.text_a, example.text_b) for example in examples]
+            slots = [slot_files.slot_of(*example.texts) for example in examples]
             encoded = data.encode_slots([slot or slot_files.UNREAD for slot in slots], encoding)
 
             def decode(predictions: Dict[str, np.ndarray]) -> Iterator[AnyResult]:
                 results = results_of(KIND, predictions["logits"])
                 for result, is_read, slot, example in zip(
                         results, encoded.is_readable, slots, examples):
-                    yield result if is_read else (f"the phrase {example.text_a[:40]!r}: "
+                    yield result if is_read else (f"the phrase {example.texts[0][:40]!r}: "
                                                   f"{data.unread(encoding) if slot else _NO_SLOT}")
 
             return Encoded(encoded.pairs.source(), decode)
 
-        return Reader(self.forward(), encode, True, ["label", *KIND.labels], ranks_first=True)
+        return Reader(self.forward(), encode, _TAKES, ["label", *KIND.labels], does_of(KIND), ranks_first=True)
 
     def card(self) -> Card:
         return Card(

@@ -67,7 +67,8 @@ def read_with_categories(path: text_files.Path, what: str, column: Optional[str]
     part = path if isinstance(path, Part) else None
     for example in read_split(columns.split_of(table, roles), "", odd=odd, part=part,
                               second="category"):
-        yield ("", "") if example is UNREAD else (example.text_a, (example.text_b or "").strip())
+        text, category = ("", "") if example is UNREAD else (*example.texts, "")[:2]
+        yield text, category.strip()
         count += 1
     odd.report(count, may_be_all=bool(part))
 

@@ -6,7 +6,7 @@ Everything else of a command is in `runs.training_command`.
 import abc
 import copy
 from typing import (
-    Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Type, TypeVar,
+    Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type, TypeVar,
     Union)
 
 import numpy as np
@@ -17,6 +17,7 @@ from encoder.encoding import Encoding
 from encoder.model_files import ModelFiles
 from engine.checkpoints.checkpoints import Checkpoint
 from engine.data.batches import Source
+from engine.data.text_files import OddRows, Path
 from engine.devices.devices import Devices
 from engine.model import Forward, Mode, Training
 from engine.training.settings import EpochSchedule, RunSettings
@@ -80,6 +81,7 @@ class Result(NamedTuple):
     fields: Sequence[str]  # the columns of a line
     entry: Dict[str, Any]  # the same as a JSON object
     norm: float = 1.0  # of a vector, before its length was made 1
+    scores: Sequence[Tuple[str, float]] = ()  # of all that could be predicted; (): it is not one of several
 
 
 AnyResult = Union[Result, str]  # or why the model cannot read the text
@@ -93,15 +95,48 @@ class Encoded(NamedTuple):
     num_left_out: Sequence[int] = ()  # the tokens of each text that the model does not read; (): none
 
 
+class Takes(NamedTuple):
+    """Which texts an example has that a model reads."""
+    least: int  # how many
+    most: Optional[int]  # None: any number
+    names: Sequence[str]  # of the first ones, for people; the last name is that of all others
+
+    @property
+    def pairs(self) -> Optional[bool]:
+        """Whether they are pairs; None: texts or pairs."""
+        return None if (self.least, self.most) == (1, 2) else self.most == 2
+
+    def after(self, count: int) -> "Takes":
+        """What the other examples of an input have, if one has so many texts: not both texts and pairs."""
+        return self if self.pairs is not None else self._replace(least=count, most=count)
+
+    def allows(self, count: int) -> bool:
+        """Whether an example can have so many texts."""
+        return self.least <= count and (self.most is None or count <= self.most)
+
+    def describe(self, form: str) -> str:
+        """The texts of an example of several, as in "question, choice, ...", in parentheses or brackets."""
+        names = [*self.names, *self.names[-1:] * (self.least - len(self.names))]
+        return form.format(", ".join([*map(str.lower, names), *["..."] * (self.most is None)]))
+
+
+TEXT = Takes(1, 1, ("Text",))
+PAIR = Takes(2, 2, ("First text", "Second text"))
+TEXT_OR_PAIR = Takes(1, 2, ("First text", "Second text, to compare (may stay empty)"))
+
+
 class Reader(NamedTuple):
-    """How a trained model reads texts, one by one or in pairs."""
+    """How a trained model reads texts."""
     forward: Forward
     encode: Callable[[List[Example]], Encoded]
-    takes_pairs: Optional[bool]  # None: texts or pairs, as the input has them
+    takes: Takes
     columns: Sequence[str]  # the names of the fields of a result
+    does: str  # for the service's page: "finds entities in a text"
     trained_columns: Optional[Trained] = None  # of the texts in the training's file
-    pair_columns: Sequence[str] = ()  # the names of the fields for pairs, if `takes_pairs` is None
+    pair_columns: Sequence[str] = ()  # the names of the fields for pairs, if it also takes texts
     ranks_first: bool = False  # of the pairs of a query and texts, the texts stand first
+    # (a file or part, --header, what counts bad rows) → its examples; None: they are found by columns of texts.
+    read: Optional[Callable[[Path, Optional[bool], OddRows], Iterable[Example]]] = None
     report: Callable[[str], None] = lambda name: None  # see `Encoding.report`; set by `runs.kinds`
 
 

@@ -399,6 +399,6 @@ def split_of(table: Table, roles: Roles) -> Split:
     labels: Tuple[str, ...] = ()
     if isinstance(label, tuple):
         labels = (tuple(roles.label.split(",")) if table.names else label_types.unnamed(len(label)))
-    columns = Columns(places["text"], places.get("text_pair"), label,
+    columns = Columns(tuple(places[role] for role in ("text", "text_pair") if role in places), label,
                       header=bool(table.names), width=None if keys else table.width)
     return Split(table.path, columns, table.format, keys, labels)

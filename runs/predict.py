@@ -6,7 +6,7 @@
 import itertools
 import json
 import os
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 from absl import flags
 
@@ -19,8 +19,9 @@ from engine.disk.parts import ArrivingLines
 from engine.disk.provenance import Source
 from engine.errors import UserError
 from engine.inference import PredictionSettings
+from engine.progress import counted
 from runs import columns, kinds
-from runs.capability import AnyResult, Encoded, Result
+from runs.capability import AnyResult, Encoded, Result, Takes
 from runs.rows import UNREAD, Example, read_split
 from runs.stream import Input, Stream, Texts, run
 
@@ -76,29 +77,31 @@ class Predictions(Stream):
 
     def size_of(self, row: Example) -> int:
         """In characters."""
-        return max(_LEAST_CHARACTERS, len(row.text_a) + len(row.text_b or ""))
+        return max(_LEAST_CHARACTERS, sum(map(len, row.texts)))
 
     def encode(self, rows: List[Example]) -> Encoded:
-        return self.reader.encode(rows)
+        return self.reader.encode([self._readable if row is UNREAD else row for row in rows])
 
     def model_facts(self) -> Dict[str, Any]:
         return {"models": [Source(f"{self.checkpoint.path}.index")]}
 
     def open(self, values: flags.FlagValues, source: Input, odd: OddRows) -> Texts:
-        """Texts or pairs, and lines of TSV or JSON."""
+        """Examples, and lines of TSV or JSON."""
         form = text_files.output_format(values.output_file, values.format)
-        examples, are_pairs = (
-            read_arriving(source, self.reader.takes_pairs, odd) if isinstance(source, ArrivingLines)
-            else self._rows_of(source, values, odd))
-        names = are_pairs and self.reader.pair_columns or self.reader.columns
+        examples, count = (read_arriving(source, self.reader.takes, odd) if isinstance(source, ArrivingLines)
+                           else self._rows_of(source, values, odd))
+        self._readable = Example(UNREAD.texts * count)
+        names = count > 1 and self.reader.pair_columns or self.reader.columns
         return Texts(
             examples, lambda number, example, result: _line(form, names, result),
             "\t".join(names) + "\n" if form == "tsv" else "",
             report=lambda: self.reader.report("the input"))
 
     def _rows_of(self, source: text_files.Path, values: flags.FlagValues, odd: OddRows
-                 ) -> Tuple[Iterator[Example], bool]:
-        """The texts of a file, and whether they are pairs."""
+                 ) -> Tuple[Iterator[Example], int]:
+        """The examples of a file, and how many texts they have at least."""
+        if self.reader.read:
+            return iter(self.reader.read(source, values.header, odd)), self.reader.takes.least
         part = source if isinstance(source, parts.Part) else None
         table = columns.read_head(os.fspath(source), values.header,
                                   columns.names_of(self.reader.trained_columns))
@@ -107,35 +110,35 @@ class Predictions(Stream):
                             "it to UTF-8, for example with iconv")
         roles = columns.find(
             table, columns.Roles(values.text_column, values.text_pair_column), labelled=False,
-            takes_pairs=self.reader.takes_pairs, trained=self.reader.trained_columns)
-        return (read_split(columns.split_of(table, roles), "", odd=odd, part=part),
-                bool(roles.text_pair))
+            takes_pairs=self.reader.takes.pairs, trained=self.reader.trained_columns)
+        split = columns.split_of(table, roles)
+        return read_split(split, "", odd=odd, part=part), len(split.columns.texts)
 
 
-def read_arriving(source: ArrivingLines, takes_pairs: Optional[bool], odd: OddRows
-                  ) -> Tuple[Iterator[Example], bool]:
-    """The texts of lines, and whether they are pairs; without `takes_pairs` the first line says it."""
+def read_arriving(source: ArrivingLines, takes: Takes, odd: OddRows) -> Tuple[Iterator[Example], int]:
+    """The examples of lines, and how many texts they have at least; the first line says whether they are pairs."""
     lines = text_files.lines_of(source, "standard input", odd)
     first = list(itertools.islice(lines, 1))
-    is_guess = takes_pairs is None
-    if is_guess:
-        takes_pairs = any("\t" in (line or "") for _, line in first)
+    of_all = takes.after(1 + any("\t" in (line or "") for _, line in first))
     return (UNREAD if line is None
-            else attempt(odd, UNREAD, _example_of_line, line_number, line, takes_pairs, is_guess)
-            for line_number, line in itertools.chain(first, lines)), takes_pairs
+            else attempt(odd, UNREAD, _example_of_line, line_number, line, of_all, takes)
+            for line_number, line in itertools.chain(first, lines)), of_all.least
 
 
-def _example_of_line(line_number: int, line: str, takes_pairs: bool, is_guess: bool) -> Example:
-    if is_guess and not takes_pairs and "\t" in line:
-        raise UserError(f"standard input, line {line_number}: this line has a tab between two texts, and "
+def _example_of_line(line_number: int, line: str, of_all: Takes, takes: Takes) -> Example:
+    """The texts of a line with tabs between; the last text of a bounded number may have tabs."""
+    where = f"standard input, line {line_number}"
+    texts = tuple(line.split("\t", -1 if of_all.most is None else of_all.most - 1))
+    if of_all != takes and of_all.most == 1 and "\t" in line:
+        raise UserError(f"{where}: this line has a tab between two texts, and "
                         "the first line is a single text; pairs must begin with a pair")
-    if not takes_pairs:
-        return Example(line, None, None)
-    text_a, tab, text_b = line.partition("\t")
-    if not tab:
-        raise UserError(f"standard input, line {line_number}: the model takes pairs of texts, or the "
+    if of_all.pairs and len(texts) < 2:
+        raise UserError(f"{where}: the model takes pairs of texts, or the "
                         "first line is one: two texts with a tab between, and this line has no tab")
-    return Example(text_a, text_b, None)
+    if not of_all.allows(len(texts)):
+        raise UserError(f"{where}: the model takes texts with tabs between, "
+                        + of_all.describe("{}") + f", and this line has {counted(len(texts), 'texts')}")
+    return Example(texts)
 
 
 def _line(form: str, names: Sequence[str], result: AnyResult) -> str:

@@ -15,13 +15,16 @@ from engine.errors import UserError
 
 class Columns(NamedTuple):
     """The columns of an example; counted from 0, negative ones from the end."""
-    text_a: int
-    text_b: Optional[int] = None
+    texts: Tuple[int, ...]
     label: Union[None, int, Tuple[int, ...]] = None  # several: 0 or 1 in each
     header: bool = True  # whether the first line names the columns
     only: Optional[Tuple[int, str]] = None  # keep only rows with this value in this column
     skip_short_rows: bool = False  # the published file has broken rows: skip them with a warning
     width: Optional[int] = None  # number of columns that each row must have; None: any
+
+    def facts(self) -> List[Any]:
+        """What identifies them, as JSON values; of one text or two as stores and runs of 1.0 have it."""
+        return [*self.texts, *[None] * (2 - len(self.texts)), *self[1:]]
 
 
 class Split(NamedTuple):
@@ -35,14 +38,12 @@ class Split(NamedTuple):
 
 
 class Example(NamedTuple):
-    """A text or a pair of texts, with its label as `Kind.parse` returns it; None in a test set."""
-    text_a: str
-    text_b: Optional[str]
-    label: Any
+    """Texts that a model reads together, with their label as `Kind.parse` returns it; None in a test set."""
+    texts: Tuple[str, ...]
+    label: Any = None
 
 
-# In the place of a row that cannot be read; every model reads it.
-UNREAD = Example("?", "?", None)
+UNREAD = Example(("?",))  # in the place of a row that cannot be read
 
 # Line number, from 1; fields (in JSON only those that the task reads); example.
 ParsedRow = Tuple[int, List[str], Example]
@@ -62,13 +63,13 @@ def read_split(split: Split, data_dir: str, kind: Optional[Kind] = None, *,
     path = os.path.join(data_dir, split.file)
     skipped: Counter[str] = collections.Counter()
     count = num_empty = 0
-    halves = [0, 0]  # pairs without a first, and without a second text
+    halves = [0, 0]  # examples without a first, and without another text
     for _, _, example in read_rows(kind, split, data_dir, odd, skipped, part):
         count += 1
-        is_blank = [not text.strip() for text in example[:2] if text is not None]
+        is_blank = [not text.strip() for text in example.texts]
         num_empty += all(is_blank)
         if any(is_blank) and not all(is_blank):
-            halves[is_blank.index(True)] += 1
+            halves[not is_blank[0]] += 1
         yield example
     for what, number in skipped.items():
         log.warn(f"{path}: skipped {number} {what}")
@@ -114,7 +115,7 @@ def _parser(kind: Optional[Kind], split: Split, path: str, skipped: Counter[str]
     """What turns the number and the fields of a row into its example; None for one to skip."""
     columns = split.columns
     labels = columns.label if isinstance(columns.label, tuple) else (columns.label,)
-    positions = (columns.text_a, columns.text_b, *labels, columns.only and columns.only[0])
+    positions = (*columns.texts, *labels, columns.only and columns.only[0])
     num_columns = max(position + 1 if position >= 0 else -position
                       for position in positions if position is not None)
     wanted = (
@@ -138,8 +139,7 @@ def _parser(kind: Optional[Kind], split: Split, path: str, skipped: Counter[str]
         label = (None if columns.label is None else fields[columns.label] if not split.labels else
                  {name: fields[position] for name, position in zip(split.labels, columns.label)})
         try:
-            return Example(fields[columns.text_a],
-                           None if columns.text_b is None else fields[columns.text_b],
+            return Example(tuple(fields[position] for position in columns.texts),
                            None if label is None else kind.parse(label))
         except ValueError as error:
             raise UserError(f"{path}, line {line_number}: the label is {log.brief(repr(label))}, "

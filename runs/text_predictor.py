@@ -13,7 +13,7 @@ from runs.capability import Reader
 from runs.rows import Example
 from runs.stream import OpenModel
 
-Text = Union[str, Sequence[str]]  # or two texts, for a model that takes pairs
+Text = Union[str, Sequence[str]]  # or several texts, for a model that reads them together
 
 
 class TextPredictor:
@@ -68,12 +68,14 @@ class TextPredictor:
 
     def _example(self, text: Text) -> Union[Example, str]:
         """A text as the model reads it, or why it is none: tables have None and NaN where a text is missing."""
-        is_pair = not isinstance(text, (str, bytes, dict, set)) and hasattr(text, "__len__") and len(text) == 2
-        first, second = text if is_pair else (text, None)
-        if not isinstance(first, str) or is_pair and not isinstance(second, str):
-            return f"must be a text, or a pair of texts, not {log.brief(repr(text))}"
-        takes_pairs = self._reader.takes_pairs
-        if takes_pairs not in (None, second is not None):
-            raise UserError("the model takes " + ("pairs of texts, each as (first, second)"
-                                                  if takes_pairs else "single texts"))
-        return Example(first, second, None)
+        takes = self._reader.takes
+        are_several = not isinstance(text, (str, bytes, dict, set)) and hasattr(text, "__len__") and len(text) > 1
+        texts = tuple(text) if are_several else (text,)
+        if not all(isinstance(each, str) for each in texts) or takes.most and len(texts) > 2:
+            form = "must be a text, or a pair of texts" if takes.most else takes.describe("must be ({})")
+            return f"{form}, not {log.brief(repr(text))}"
+        if not takes.allows(len(texts)):
+            raise UserError("the model takes " + (
+                "pairs of texts, each as (first, second)" if takes.pairs else
+                "single texts" if takes.most else takes.describe("several texts, each as ({})")))
+        return Example(texts)

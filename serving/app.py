@@ -162,7 +162,8 @@ class App(Starlette):
             "max_batch_requests": None, "max_client_batch_size": limits.max_client_batch_size,
             "auto_truncate": False, "tokenization_workers": limits.max_concurrent_requests,
             "version": VERSION, "models": list(self._models), "kind": description.get("kind"),
-            "takes_pairs": model.reader.takes_pairs, "columns": list(model.reader.columns),
+            "takes_pairs": model.reader.takes.pairs, "texts": model.reader.takes._asdict(),
+            "does": model.reader.does, "columns": list(model.reader.columns),
             "routes": [route for route, request in routes.REQUESTS.items() if request.fits(model)],
             "card": model.card})
 

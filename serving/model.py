@@ -97,8 +97,7 @@ class ServedModel:
             trained.file(vocabulary.FILE), vocabulary.is_lower_cased(trained.folder))
         self.description: Mapping[str, Any] = trained.description() or {}
         self.card = _read_card(os.path.join(folder, export.CARD))
-        self._sample = self.reader.encode([
-            UNREAD if self.reader.takes_pairs else UNREAD._replace(text_b=None)]).source
+        self._sample = self.reader.encode([Example(UNREAD.texts * self.reader.takes.least)]).source
         self.max_seq_length = self._sample.max_length
         # The index holds a checksum of every tensor.
         self.sha = version or files.hash_of_file(f"{trained.checkpoint.path}.index")[:12]

@@ -50,7 +50,7 @@ def _nested(*kinds: Any) -> Any:
 
 
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-_Row = Annotated[List[str], Field(min_length=1, max_length=2)]  # a text, or a pair
+_Row = Annotated[List[str], Field(min_length=1)]  # the texts of an example
 _Rows = _nested(str, _Row, Annotated[List[_Row], Field(min_length=1)])
 _Texts = _nested(str, Annotated[List[str], Field(min_length=1)])
 _Ids = _nested(int, List[int], List[List[int]])
@@ -131,30 +131,30 @@ class Request(Options):
 
 
 class PredictRequest(Request):
-    """Predicts for a text, a pair of texts, or many. A classifier answers its labels, best first;
+    """Predicts for a text, a pair or more texts, or many. A classifier answers its labels, best first;
     other models answer an object, such as {"value": 3.5} or {"entities": [...]}."""
     column = None
     inputs: _Rows = Field(
-        description="a text, a pair [text, text], or a list of such rows [[text], [text, text]]")
+        description="a text, a pair [text, text], or a list of such rows [[text], [text, text]]; more texts, "
+        "where the model reads them together")
 
     def answer(self, model: ServedModel, predict: Predict) -> Any:
         is_batch = isinstance(self.inputs, list) and isinstance(self.inputs[0], list)
         rows = self.inputs if is_batch else [_listed(self.inputs)]
-        are_pairs, takes_pairs = [len(row) == 2 for row in rows], model.reader.takes_pairs
-        misfit = not (are_pairs[0] if takes_pairs is None else takes_pairs)
-        if misfit in are_pairs:
-            raise Refusal(422, {
+        takes = model.reader.takes
+        of_all = takes.after(min(len(rows[0]), 2))
+        misfit = next((index for index, row in enumerate(rows) if not of_all.allows(len(row))), None)
+        if misfit is not None:
+            raise Refusal(422, "the model takes " + takes.describe("several texts: [{0}], or [[{0}], ...]")
+                          if takes.most is None else {
                 True: "the model takes pairs of texts: [first, second], or [[first, second], ...]",
                 False: "the model takes single texts: a text, or several as [[text], [text], ...]",
                 None: "the model reads texts or pairs of texts, and not both in a request",
-            }[takes_pairs], index=are_pairs.index(misfit))
-        answers = [result.entry for result in predict(
-            [Example(row[0], row[1] if len(row) == 2 else None, None) for row in rows],
-            self.cuts)]
-        if "probabilities" in answers[0]:
-            answers = [sorted(({"score": score, "label": label} for label, score in
-                               entry["probabilities"].items()), key=lambda each: -each["score"])
-                       for entry in answers]
+            }[takes.pairs], index=misfit)
+        results = predict([Example(tuple(row)) for row in rows], self.cuts)
+        answers: List[Any] = [sorted(({"score": score, "label": label} for label, score in result.scores),
+                                     key=lambda each: -each["score"])
+                              if result.scores else result.entry for result in results]
         return answers if is_batch else answers[0]
 
 
@@ -165,7 +165,7 @@ class Vectors(Request):
 
     def vectors(self, texts: List[str], predict: Predict) -> List[List[float]]:
         """A vector for each text."""
-        results = predict([Example(text, None, None) for text in texts], self.cuts)
+        results = predict([Example((text,)) for text in texts], self.cuts)
         vectors = [result.entry["vector"] for result in results]
         if self.normalize is False:
             vectors = (np.array(vectors) * [[result.norm] for result in results]).tolist()
@@ -217,8 +217,7 @@ class SimilarityRequest(Request):
     inputs: Comparison
 
     def answer(self, model: ServedModel, predict: Predict) -> List[float]:
-        examples = [Example(self.inputs.source_sentence, text, None)
-                    for text in _listed(self.inputs.sentences)]
+        examples = [Example((self.inputs.source_sentence, text)) for text in _listed(self.inputs.sentences)]
         return [min(1.0, result.entry["similarity"])  # rounding exceeds it
                 for result in predict(examples, self.cuts)]
 
@@ -233,16 +232,14 @@ class RerankRequest(Request):
     @classmethod
     def fits(cls, model: ServedModel) -> bool:
         names = model.reader.columns  # one score: a number, or one of two probabilities
-        return bool(model.reader.takes_pairs) and names[0] == "label" and len(names) in (1, 3)
+        return bool(model.reader.takes.pairs) and names[0] == "label" and len(names) in (1, 3)
 
     def answer(self, model: ServedModel, predict: Predict) -> List[Dict[str, Any]]:
         texts = _listed(self.texts)
         pairs = [(text, self.query) if model.reader.ranks_first else (self.query, text)
                  for text in texts]
-        entries = [result.entry for result in predict(
-            [Example(*pair, None) for pair in pairs], self.cuts)]
-        scores = [entry["value"] if "value" in entry else list(entry["probabilities"].values())[1]
-                  for entry in entries]
+        scores = [result.scores[1][1] if result.scores else result.entry["value"]
+                  for result in predict([Example(pair) for pair in pairs], self.cuts)]
         return [{"index": index, "score": scores[index],
                  **({"text": texts[index]} if self.return_text else {})}
                 for index in sorted(range(len(texts)), key=lambda index: -scores[index])]
@@ -261,7 +258,7 @@ class OpenAIRequest(Vectors):
         if self.encoding_format == "base64":
             vectors = [base64.b64encode(np.array(vector, "<f4").tobytes()).decode("ascii")
                        for vector in vectors]
-        tokens = model.count_tokens([Example(text, None, None) for text in texts])
+        tokens = model.count_tokens([Example((text,)) for text in texts])
         return {"object": "list", "model": model.name, "data": [
             {"object": "embedding", "index": index, "embedding": vector}
             for index, vector in enumerate(vectors)],

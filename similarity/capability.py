@@ -18,7 +18,7 @@ from engine.model import Baseline, Forward, Mode
 from modeling import BertConfig
 from runs import model_card, results, sets
 from runs.capability import (
-    Capability, Card, Encoded, Job, Measured, Predict, Reader, Result, Sets, Training)
+    TEXT_OR_PAIR, Capability, Card, Encoded, Job, Measured, Predict, Reader, Result, Sets, Training)
 from runs.report_page import Section
 from runs.rows import Example
 from similarity import data, evaluation, files, model, report, rows
@@ -157,14 +157,13 @@ padding; `segment_ids`, all 0.""",
     def reader(self) -> Reader:
         """Texts have vectors, pairs a similarity."""
         def encode(examples: List[Example]) -> Encoded:
-            is_pair = any(example.text_b is not None for example in examples)
-            texts = data.encode([files.Example(
-                (example.text_a, example.text_b or "") if is_pair else (example.text_a,))
-                for example in examples], self.encoding, self.similarity.query_prefix)
+            texts = data.encode([files.Example(example.texts) for example in examples],
+                                self.encoding, self.similarity.query_prefix)
             return Encoded(texts.source(), lambda predictions: _results(texts, **predictions),
                            texts.num_left_out)
 
-        return Reader(self.forward(), encode, None, ["vector"], pair_columns=["similarity"])
+        return Reader(self.forward(), encode, TEXT_OR_PAIR, ["vector"], "compares texts by their vectors",
+                      pair_columns=["similarity"])
 
 
 def described(folder: str) -> Optional[Similarity]:

@@ -136,14 +136,13 @@ class TextFile(NamedTuple):
 
     def _rows(self) -> Iterator[Tuple[Tuple[str, ...], Any]]:
         """The texts of each row but blank ones, and its label."""
-        split = Split(self.path, Columns(self.texts[0], None, self.label, self.header,
+        split = Split(self.path, Columns(self.texts, self.label, self.header,
                                          width=self.width), self.format, self.keys)
         skipped: Counter[str] = collections.Counter()
-        for line_number, fields, example in read_rows(
+        for line_number, _, example in read_rows(
                 _LABEL_KINDS.get(self.layout), split, "", skipped=skipped):
-            texts = tuple(fields[position] for position in self.texts)
-            _check_texts(texts, f"{self.path}, line {line_number}")
-            yield texts, example.label
+            _check_texts(example.texts, f"{self.path}, line {line_number}")
+            yield example
         for what, number in skipped.items():
             log.warn(f"{self.path}: skipped {number:,} {what}")
 

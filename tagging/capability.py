@@ -19,7 +19,7 @@ from engine.model import FittedLayer, Forward, Mode
 from modeling import BertConfig
 from runs import linear_probe, model_card, sets
 from runs.capability import (
-    Capability, Card, Encoded, Job, Measured, Predict, Reader, Result, Sets, Training)
+    TEXT, Capability, Card, Encoded, Job, Measured, Predict, Reader, Result, Sets, Training)
 from runs.report_page import Section
 from runs.rows import Example
 from tagging import data, evaluation, formats, model, report, schemes
@@ -149,7 +149,7 @@ nothing. `scores`, float32 `[batch, words, {len(labels)}]`, of each label by its
 
     def reader(self) -> Reader:
         def encode(examples: List[Example]) -> Encoded:
-            texts = [text_files.whole_characters(example.text_a) for example in examples]
+            texts = [text_files.whole_characters(example.texts[0]) for example in examples]
             units = [formats.units_of(text) for text in texts]
             # A text without words becomes one [UNK]; its tag is ignored.
             words = [[text[start:end] for start, end in its_units] or [""]
@@ -166,7 +166,7 @@ nothing. `scores`, float32 `[batch, words, {len(labels)}]`, of each label by its
 
             return Encoded(sentences.source(), decode)
 
-        return Reader(self.forward(), encode, False, ["entities"])
+        return Reader(self.forward(), encode, TEXT, ["entities"], "finds entities in a text")
 
 
 def _tags_of(description: Mapping[str, Any], where: str) -> TagSet:

@@ -19,10 +19,11 @@ from engine.checkpoints.checkpoints import Checkpoint
 from engine.data.batches import Source
 from engine.errors import UserError
 from engine.model import Baseline, FittedLayer, Forward, Mode
+from engine.progress import counted
 from modeling import BertConfig
 from runs import kinds, linear_probe, model_card, results, sets
 from runs.capability import (
-    Capability, Card, Encoded, Job, Measured, Predict, Reader, Result, Sets, Training)
+    PAIR, TEXT, Capability, Card, Encoded, Job, Measured, Predict, Reader, Result, Sets, Training)
 from runs.report_page import Section
 from runs.rows import Example, Split
 from tasks import metrics, model_folder, report
@@ -66,14 +67,19 @@ _OUTPUTS: Mapping[Type[Kind], _Output] = {
         lambda logits: {"value": tf.squeeze(logits, -1)})}
 
 
+def does_of(kind: Kind) -> str:
+    """What a classifier does, for `Reader.does`."""
+    return f"chooses among {counted(len(kind.labels), 'labels')}" if kind.labels else "gives a number"
+
+
 def results_of(kind: Kind, logits: np.ndarray) -> Iterator[Result]:
     """What is predicted, from the logits, [n, outputs]."""
     scores = kind.scores(logits)
     for row, label in zip(scores, map(kind.format_label, kind.predicted_labels(scores))):
         if kind.labels:
             shown = [f"{score:.9g}" for score in row]
-            yield Result([label, *shown], {
-                "label": label, "probabilities": dict(zip(kind.labels, map(float, shown)))})
+            of_labels = list(zip(kind.labels, map(float, shown)))
+            yield Result([label, *shown], {"label": label, "probabilities": dict(of_labels)}, scores=of_labels)
         else:
             yield Result([label], {"value": float(label)})
 
@@ -245,8 +251,8 @@ padding; `segment_ids`, 1 on {second_segment}, else 0."""
                 lambda predictions: results_of(kind, texts.combined(predictions["logits"])),
                 () if encoding.long_texts.long_texts == WINDOWS else texts.num_left_out)
 
-        return Reader(self.forward(), encode, self.classification.takes_pairs,
-                      ["label", *kind.labels], self.classification.trained_columns)
+        return Reader(self.forward(), encode, PAIR if self.classification.takes_pairs else TEXT,
+                      ["label", *kind.labels], does_of(kind), self.classification.trained_columns)
 
 
 def training_of(job: Job, examples: TrainingSet) -> Training:

@@ -142,9 +142,9 @@ def kind_of(task: Task, split: AnySplit) -> label_types.Kind:
 def content_of(split: AnySplit, data_dir: str, store_dir: str) -> List[Any]:
     """What identifies a set's content, as JSON values. `store_dir`: see `provenance.content_hash`."""
     if isinstance(split, processors.ProcessorSplit):
-        return [processors.digest(split, data_dir), split.columns, (), "processor"]
+        return [processors.digest(split, data_dir), split.columns.facts(), (), "processor"]
     path = files.require_file(os.path.join(data_dir, split.file), "the task's file")
-    return [provenance.content_hash(path, store_dir), split.columns, split.keys, split.format]
+    return [provenance.content_hash(path, store_dir), split.columns.facts(), split.keys, split.format]
 
 
 def load_texts(task: Task, split: AnySplit, data_dir: str, encoding: Encoding, store_dir: str, *,
@@ -184,8 +184,8 @@ def encode_texts(examples: List[Example], kind: label_types.Kind,
 def _encode(examples: List[Example], encoding: Encoding,
             kind: Optional[label_types.Kind]) -> store.Chunk:
     """Tokenizes examples into a chunk of the store."""
-    chunk = encode_texts_and_pairs([example.text_a for example in examples],
-                                   [example.text_b or "" for example in examples], encoding)
+    chunk = encode_texts_and_pairs([example.texts[0] for example in examples],
+                                   [(*example.texts, "")[1] for example in examples], encoding)
     if kind:
         chunk["label"] = kind.to_chunk([examples[text].label for text in chunk["text"]])
     return chunk

@@ -74,9 +74,8 @@ class _TableProcessor(DataProcessor):
     def _example(self, guid: str, split: Split, fields: Sequence[str]) -> InputExample:
         columns, aliases = split.columns, self.task.kind.aliases
         label = self.get_labels()[0] if columns.label is None else fields[columns.label]
-        return InputExample(guid, fields[columns.text_a],
-                            None if columns.text_b is None else fields[columns.text_b],
-                            aliases.get(label, label))
+        texts = [fields[position] for position in columns.texts]
+        return InputExample(guid, *texts, label=aliases.get(label, label))
 
     def _name(self, index: int, fields: Sequence[str]) -> str:
         return str(index)

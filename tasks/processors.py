@@ -93,8 +93,8 @@ def read(split: ProcessorSplit, data_dir: str, kind: label_types.Kind) -> Iterat
             except ValueError as error:
                 raise UserError(f"--processor: the label of {split.file} example {example.guid!r} "
                                 f"is {example.label!r}, and must be {error}") from error
-        yield Example(text_files.whole_characters(example.text_a), None if example.text_b is None
-                      else text_files.whole_characters(example.text_b), label)
+        texts = (example.text_a,) if example.text_b is None else (example.text_a, example.text_b)
+        yield Example(tuple(map(text_files.whole_characters, texts)), label)
 
 
 def digest(split: ProcessorSplit, data_dir: str) -> str:
@@ -112,7 +112,7 @@ def make_task(specification: str) -> Task:
     # For a regression, processors return no labels or [None].
     labels = tuple(str(name).strip() for name in processor.get_labels() or () if name is not None)
     label_types.check_labels(labels, f"--processor={specification}: get_labels()")
-    labelled, unlabelled = Columns(text_a=0, label=1), Columns(text_a=0)
+    labelled, unlabelled = Columns(texts=(0,), label=1), Columns(texts=(0,))
     metrics = (scores.accuracy, scores.macro_f1) if labels else (scores.pearson, scores.spearman, scores.r2)
     kind = label_types.SingleLabel(labels) if labels else label_types.Regression()
     return Task(kind, metrics, *(

@@ -69,8 +69,7 @@ def _mistakes(classification: Classification, shown: Shown) -> List[Dict[str, Li
         return kind.format_label(label) or "none" if kind.labels else number(float(label))
 
     return [{**{title: [Part(text[:_MAX_CHARACTERS])]
-                for title, text in zip(("Text", "Second text"), examples[index][:2])
-                if text is not None},
+                for title, text in zip(("Text", "Second text"), examples[index].texts)},
              "Label": [Part(name(shown.labels[index]))],
              "Predicted": [Part(name(shown.predicted[index]), ("" if kind.labels else "off by ")
                                 + number(float(errors[index])), is_right=False)]}

@@ -37,17 +37,17 @@ def _glue(kind: label_types.Kind, columns: Columns, test_columns: Columns,
                 Split("dev.tsv", columns), Split("test.tsv", test_columns))
 
 
-_COLA = Columns(text_a=3, label=1, header=False)
-_MNLI = Columns(text_a=8, text_b=9, label=-1)
-_XNLI = Columns(text_a=6, text_b=7, label=1, only=(0, "zh"))
-_QQP = Columns(text_a=3, text_b=4, label=5, skip_short_rows=True)
-_PAIR = Columns(text_a=1, text_b=2, label=-1)  # QNLI, RTE, WNLI
+_COLA = Columns(texts=(3,), label=1, header=False)
+_MNLI = Columns(texts=(8, 9), label=-1)
+_XNLI = Columns(texts=(6, 7), label=1, only=(0, "zh"))
+_QQP = Columns(texts=(3, 4), label=5, skip_short_rows=True)
+_PAIR = Columns(texts=(1, 2), label=-1)  # QNLI, RTE, WNLI
 _NLI_LABELS = ("contradiction", "entailment", "neutral")
 _BINARY = SingleLabel(("0", "1"))
 _ENTAILMENT = SingleLabel(("entailment", "not_entailment"))
 
 TASKS = {
-    "cola": _glue(_BINARY, _COLA, Columns(text_a=1), scores.accuracy, scores.matthews_correlation),
+    "cola": _glue(_BINARY, _COLA, Columns(texts=(1,)), scores.accuracy, scores.matthews_correlation),
     "mnli": Task(
         SingleLabel(_NLI_LABELS), (scores.accuracy,),
         Split("train.tsv", _MNLI),
@@ -55,18 +55,18 @@ TASKS = {
         Split("test_matched.tsv", _MNLI._replace(label=None)),
         mismatched_dev=Split("dev_mismatched.tsv", _MNLI),
         mismatched_test=Split("test_mismatched.tsv", _MNLI._replace(label=None))),
-    "mrpc": _glue(_BINARY, Columns(text_a=3, text_b=4, label=0), Columns(text_a=3, text_b=4),
+    "mrpc": _glue(_BINARY, Columns(texts=(3, 4), label=0), Columns(texts=(3, 4)),
                   scores.accuracy, scores.f1),
     "qnli": _glue(_ENTAILMENT, _PAIR, _PAIR._replace(label=None)),
-    "qqp": _glue(_BINARY, _QQP, Columns(text_a=1, text_b=2), scores.accuracy, scores.f1),
+    "qqp": _glue(_BINARY, _QQP, Columns(texts=(1, 2)), scores.accuracy, scores.f1),
     "rte": _glue(_ENTAILMENT, _PAIR, _PAIR._replace(label=None)),
-    "sst-2": _glue(_BINARY, Columns(text_a=0, label=1), Columns(text_a=1)),
-    "sts-b": _glue(label_types.Regression(), Columns(text_a=7, text_b=8, label=-1),
-                   Columns(text_a=7, text_b=8), scores.pearson, scores.spearman, scores.r2),
+    "sst-2": _glue(_BINARY, Columns(texts=(0,), label=1), Columns(texts=(1,))),
+    "sts-b": _glue(label_types.Regression(), Columns(texts=(7, 8), label=-1),
+                   Columns(texts=(7, 8)), scores.pearson, scores.spearman, scores.r2),
     "wnli": _glue(_BINARY, _PAIR, _PAIR._replace(label=None)),
     "xnli": Task(
         SingleLabel(_NLI_LABELS, {"contradictory": "contradiction"}), (scores.accuracy,),
-        Split("multinli/multinli.train.zh.tsv", Columns(text_a=0, text_b=1, label=2)),
+        Split("multinli/multinli.train.zh.tsv", Columns(texts=(0, 1), label=2)),
         Split("xnli.dev.tsv", _XNLI),
         Split("xnli.test.tsv", _XNLI._replace(label=None))),
 }

@@ -63,6 +63,11 @@ class Source(NamedTuple):
     keys: Optional[np.ndarray] = None
     encoded: Optional[np.ndarray] = None
 
+    @property
+    def most_tokens(self) -> int:
+        """The most tokens that an example can have in a batch, with padding, in all its texts."""
+        return self.max_length * (1 if self.encoded is None else self.encoded.shape[1])
+
     def padded_length(self, indices: np.ndarray) -> int:
         """The length of a batch of these records, the same on all replicas that share it."""
         return int(self.padded_lengths(indices).max())

@@ -227,10 +227,8 @@ class _Gradients:
 
 def _model_fn(run: Run, source: batches.Source, initial_values: checkpoints.InitialValues):
     settings, devices, course = run.settings.training, run.devices, run.course
-    most_rows = None  # see AdamWeightDecayOptimizer
-    # Features of a whole step may have any number of sequences per example.
-    if not run.training.ties_embeddings and not source.fetch_for_step:
-        most_rows = settings.examples_per_replica * source.max_length
+    # Of the word embeddings' gradient, see AdamWeightDecayOptimizer: it has one for each token, or all.
+    most_rows = None if run.training.ties_embeddings else settings.examples_per_replica * source.most_tokens
     is_compiled = source.buckets is not None
     gradients_of = _Gradients(run, initial_values, is_compiled)
     on_replica = replica_copies.CopiedOperations(gradients_of, lambda: list(map(
@@ -251,9 +249,7 @@ def _model_fn(run: Run, source: batches.Source, initial_values: checkpoints.Init
             optimizer=settings.optimizer, layer_lr_decay=settings.layer_lr_decay,
             lr_schedule=settings.lr_schedule, min_lr_ratio=settings.min_lr_ratio,
             loss_scale=gradients_of.loss_scale, transfer_dtype=tf.as_dtype(settings.transfer),
-            # A pool's examples may have any number of sequences, too.
-            most_rows=None if gradients_of.has_pool else most_rows,
-            compiled=is_compiled and xla.compiles_update(devices),
+            most_rows=most_rows, compiled=is_compiled and xla.compiles_update(devices),
             bias_correction=settings.adam_bias_correction, epsilon=settings.adam_epsilon)
         _skip_report_of_uninitialized_variables()
         if devices.peers.others:

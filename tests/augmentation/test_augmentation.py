@@ -196,14 +196,14 @@ def test_both_texts_of_a_pair_vary_beside_the_other_as_it_is(model, tmp_path):
     examples = list(read_examples(task, task.train, str(tmp_path / "out")))
     for a, b, label in pairs:
         index = task.kind.labels.index(label)
-        rows = [row for row in examples if row.text_a == a or row.text_b == b]
-        assert rows[0] == (a, b, index) and {row.label for row in rows} == {index}
-        varied = ([row.text_a for row in rows[1:] if row.text_b == b],
-                  [row.text_b for row in rows[1:] if row.text_a == a])
+        rows = [row for row in examples if row.texts[0] == a or row.texts[1] == b]
+        assert rows[0] == ((a, b), index) and {row.label for row in rows} == {index}
+        varied = ([row.texts[0] for row in rows[1:] if row.texts[1] == b],
+                  [row.texts[1] for row in rows[1:] if row.texts[0] == a])
         assert len(rows) == 1 + sum(map(len, varied))
         for variants in varied:
             assert 1 <= len(set(variants)) == len(variants) <= SETTINGS["N"]
-    assert len([row for row in examples if row.text_a == "cat ?"]) == 1 + SETTINGS["N"]
+    assert len([row for row in examples if row.texts[0] == "cat ?"]) == 1 + SETTINGS["N"]
     assert (tmp_path / "out" / "dev.tsv").read_text() == "the dev set"
 
 
@@ -250,11 +250,11 @@ def test_a_file_of_ones_own_keeps_its_format_its_columns_and_its_labels(name, mo
     examples = list(read_examples(task, task.train, ""))
     for text, _, labels in ROWS:
         variants = [row for row in examples
-                    if row.text_a[:2] == text[:2] or "\t" in row.text_a and "\t" in text]
-        assert variants[0].text_a == text and len(variants) >= 3
+                    if row.texts[0][:2] == text[:2] or "\t" in row.texts[0] and "\t" in text]
+        assert variants[0].texts[0] == text and len(variants) >= 3
         assert {tuple(task.kind.labels[index] for index in row.label) for row in variants} == {
             tuple(labels)}
-        assert {re.sub(r"[^\W\d_]+", "", row.text_a) for row in variants} == {
+        assert {re.sub(r"[^\W\d_]+", "", row.texts[0]) for row in variants} == {
             re.sub(r"[^\W\d_]+", "", text)}
     if name.endswith("jsonl"):
         lines = (tmp_path / "out" / name).read_text().splitlines()

@@ -160,7 +160,7 @@ def test_the_processor_of_the_docs_reads_nested_sentiment_json(tmp_path):
             for text, sentiment in rows))
     task = processors.make_task(f"{tmp_path}/mine.py:SentimentProcessor")
     examples = list(read_examples(task, task.train, str(tmp_path)))
-    assert [(example.text_a, task.kind.labels[example.label]) for example in examples] == [
+    assert [(example.texts[0], task.kind.labels[example.label]) for example in examples] == [
         ("不错", "positive"), ("很差", "negative")]
 
 

@@ -17,7 +17,7 @@ from engine.disk import files
 from engine.model import Forward, Mode
 from runs import model_card, results, sets
 from runs.capability import (
-    Capability, Card, Encoded, Job, Measured, Predict, Reader, Result, Sets, Training)
+    TEXT, Capability, Card, Encoded, Job, Measured, Predict, Reader, Result, Sets, Training)
 from runs.rows import Example
 
 
@@ -97,8 +97,8 @@ class WordCounter(Capability):
 
     def reader(self) -> Reader:
         def encode(examples: List[Example]) -> Encoded:
-            texts = Texts([example.text_a for example in examples], self.encoding)
+            texts = Texts([example.texts[0] for example in examples], self.encoding)
             return Encoded(texts.source(), lambda predictions: (
                 Result([f"{count:.3g}"], {"count": float(count)})
                 for count in predictions["logits"][:, 0]))
-        return Reader(self.forward(), encode, takes_pairs=False, columns=["count"])
+        return Reader(self.forward(), encode, TEXT, ["count"], "counts the words of a text")

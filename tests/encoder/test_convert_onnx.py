@@ -108,7 +108,7 @@ def test_the_page_s_program_computes_what_the_model_does(export, tmp_path):
     program, = blocks("docs/export.md", "python")
     (tmp_path / "program.py").write_text(program)
     for text, second in TEXTS[kind]:
-        source = reader.encode([Example(text, second, None)]).source
+        source = reader.encode([Example((text, second) if second else (text,))]).source
         features = source.fetch(np.arange(1), source.lengths[0])  # one record, without padding
         names = [name for name in ("input_ids", "input_mask", "segment_ids", "first_pieces", "num_words")
                  if name in features]

@@ -38,7 +38,8 @@ def source() -> Source:
     ids = ids_of_examples()
     keys = keys_of(ids)
     return Source(np.full(EXAMPLES, LENGTH),
-                  lambda indices, length: {"ids": ids[indices], "keys": keys[indices]}, LENGTH)
+                  lambda indices, *lengths: {"ids": ids[indices], "keys": keys[indices]}, LENGTH,
+                  encoded=np.full([EXAMPLES, TEXTS], LENGTH))
 
 
 def forward_of(dropout: float = 0.0):

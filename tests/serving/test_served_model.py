@@ -65,8 +65,7 @@ def texts_of(takes_pairs, count=40):
 
 
 def examples_of(texts):
-    return [Example(text, None, None) if isinstance(text, str) else Example(*text, None)
-            for text in texts]
+    return [Example((text,) if isinstance(text, str) else text) for text in texts]
 
 
 KINDS = ["classifier", "multi", "regression", "pairs", "tagger", "reader", "scorer", "vectors"]
@@ -87,9 +86,9 @@ def test_each_kind_answers_many_callers_as_the_predictor_does(toys, kind, engine
                 serve(toys[kind], engine=engine)
             return
     served, predictor = serve(toys[kind], engine=engine), TextPredictor(toys[kind], num_cpu_replicas=1)
-    texts = texts_of(served.reader.takes_pairs)
+    texts = texts_of(served.reader.takes.pairs)
     assert_close(entries(ask_at_a_time(served, texts)), predictor(texts))
-    if served.reader.takes_pairs is None:
+    if served.reader.takes.pairs is None:
         pairs = texts_of(True)
         assert_close(entries(answer(served, examples_of(pairs))), predictor(pairs))
     served.close()
@@ -107,7 +106,7 @@ def test_a_damaged_file_of_onnxruntime_is_made_again(damage, toys, tmp_path, cap
     def answers():
         served = serve(tmp_path / "model", engine=None)
         try:
-            return answer(served, [Example("the cat", None, None)])[0].entry, capfd.readouterr().err
+            return answer(served, [Example(("the cat",))])[0].entry, capfd.readouterr().err
         finally:
             served.close()
 
@@ -135,7 +134,7 @@ def test_a_model_s_folder_that_takes_no_file_is_served(number, toys, tmp_path, m
 
     monkeypatch.setattr(files, "publish", refused)
     served = serve(tmp_path / "model", engine="onnxruntime")
-    assert "label" in answer(served, [Example("the cat", None, None)])[0].entry
+    assert "label" in answer(served, [Example(("the cat",))])[0].entry
     served.close()
     assert not list((tmp_path / "model").glob("serving-*"))
     assert f"{os.strerror(number)}" in capfd.readouterr().err

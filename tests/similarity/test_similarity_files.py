@@ -180,6 +180,9 @@ def test_a_batch_holds_the_texts_of_its_examples(tiny_model, tmp_path):
         for number, text in enumerate(others):
             assert words("candidate", place, number) == tokenizer.tokenize(text)[:22]
     assert batch["anchor_ids"].shape[1] % 8 == 0 and batch["candidate_ids"].shape[2] % 8 == 0
+    longest = features_of(texts, [4, 0, 7], dynamic_padding=False)
+    # Across machines, the gradient of the word embeddings is padded to as many rows.
+    assert longest["anchor_ids"].size + longest["candidate_ids"].size == 3 * texts.training_source().most_tokens
 
 
 def test_anchors_and_candidates_have_the_lengths_of_a_compiled_batch(tiny_model):

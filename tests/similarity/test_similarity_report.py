@@ -19,8 +19,8 @@ SIZE = 6
 
 class Mistake(NamedTuple):
     """A pair on the page."""
-    text_a: str
-    text_b: str
+    first: str
+    second: str
     label: str
     predicted: str
 
@@ -86,8 +86,8 @@ def test_of_scores_the_pairs_that_contradict_them_most_are_shown(shown):
         assert [mistake.predicted for mistake in mistakes if (float(mistake.label) > 2.5) == is_high] == [
             number(similarity) for similarity in farthest[:10]]
     for mistake in mistakes:
-        assert number(vector[mistake.text_a] @ vector[mistake.text_b]) == mistake.predicted
-        assert (mistake.text_a, mistake.text_b, f"{float(mistake.label):.0f}") in rows
+        assert number(vector[mistake.first] @ vector[mistake.second]) == mistake.predicted
+        assert (mistake.first, mistake.second, f"{float(mistake.label):.0f}") in rows
 
 
 def test_a_set_in_which_everything_is_found_has_no_negatives(shown):

@@ -136,7 +136,7 @@ FILES = {  # what a user may have, and what is said of it
 def test_a_text_without_words_has_no_entities(tiny_model, tmp_path):
     description = write_random_tagger(tmp_path, tiny_model, crf=False)
     _, opened = kinds.open_reader(str(tmp_path))
-    encoded = opened.encode([Example(text, None, None) for text in ("", "the cat ", " ")])
+    encoded = opened.encode([Example((text,)) for text in ("", "the cat ", " ")])
     with Predictor(opened.forward, cpu_devices(1)) as predictor:
         predictor.restore(checkpoints.open_checkpoint(str(tmp_path)))
         found = [result.entry["entities"]

@@ -64,7 +64,7 @@ def flags_of(folder, label_kind):
 def features_of(export_dir):
     """The test set as the model's inputs, padded to one length."""
     classification, _, encoding = model_folder.load(model_files.open_folder(str(export_dir), ""))
-    texts = encode_texts([Example(text, None, None) for text in TEXTS], classification.kind, encoding)
+    texts = encode_texts([Example((text,)) for text in TEXTS], classification.kind, encoding)
     source = texts.source(with_labels=False)
     return source.fetch(np.arange(NUM_TEXTS), 24)
 

@@ -35,8 +35,8 @@ def make_task(folder, files: Dict[str, str], **options) -> Task:
 
 def rows_of(task: Task, name: str) -> List[Tuple]:
     """The examples of a set, with their labels as people write them."""
-    return [(text_a, text_b, None if label is None else written(task.kind, label))
-            for text_a, text_b, label in read_examples(task, getattr(task, name), "")]
+    return [(*(*texts, None)[:2], None if label is None else written(task.kind, label))
+            for texts, label in read_examples(task, getattr(task, name), "")]
 
 
 def written(kind: label_types.Kind, label) -> str:

@@ -93,7 +93,7 @@ def test_several_labels_are_read_in_every_layout(name, tmp_path, capsys):
         set(value.split(",")) for value in values]
     assert f"({', '.join(labels)})" in capsys.readouterr().err
     # Other files of the run, and of later commands, are read in the same way.
-    trained = Classification(task.kind, task.train.columns.text_b is not None, task.trained_columns)
+    trained = Classification(task.kind, len(task.train.columns.texts) == 2, task.trained_columns)
     later = user_task(tmp_path, ["dev", "test"], trained, dev_file=str(tmp_path / file),
                       test_file=str(tmp_path / file))
     assert rows_of(later, "dev") == rows_of(task, "train") and not later.dev.more_labels

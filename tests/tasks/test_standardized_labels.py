@@ -112,7 +112,7 @@ def test_every_way_out_has_the_unit_of_the_labels(priced, tmp_path):
     np.testing.assert_allclose([each["value"] for each in predictor(TEXTS)], expected, rtol=1e-5)
     predictor.close()
     model = Classifier.open(model_files.open_folder(str(priced), ""))
-    source = encode_texts([Example(text, None, None) for text in TEXTS], model.kind,
+    source = encode_texts([Example((text,)) for text in TEXTS], model.kind,
                           model.encoding).source(with_labels=False)
     features = source.fetch(np.arange(len(TEXTS)), int(source.lengths.max()))
     np.testing.assert_allclose(run_saved_model(priced / "export", features)["value"], expected, rtol=1e-5)

@@ -49,14 +49,16 @@ def test_the_tasks_that_the_original_lacks_read_glues_files(
         task_name, split_name, header, row, expected, tmp_path):
     split = getattr(TASKS[task_name], split_name)
     write_rows(tmp_path, split.file, [header.split(), row.split("|")])
-    assert our_examples(task_name, split_name, str(tmp_path)) == [Example(*expected)]
+    *texts, label = expected
+    assert our_examples(task_name, split_name, str(tmp_path)) == [
+        Example(tuple(text for text in texts if text is not None), label)]
 
 
 def test_the_broken_rows_of_qqp_are_left_out_and_counted(tmp_path, capsys):
     write_rows(tmp_path, "train.tsv", [["header"], ["1", "2", "3", "a", "b", "1"],
                                        ["1", "2", "3", "broken"], ["4", "5", "6", "c", "d", "0"]])
-    assert our_examples("qqp", "train", str(tmp_path)) == [Example("a", "b", 1),
-                                                           Example("c", "d", 0)]
+    assert our_examples("qqp", "train", str(tmp_path)) == [Example(("a", "b"), 1),
+                                                           Example(("c", "d"), 0)]
     assert "skipped 1 rows with too few columns" in capsys.readouterr().err
 
 
