@@ -23,7 +23,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-import graph_functions
+from replication import graph_functions
 
 Activation = Optional[Callable[[tf.Tensor], tf.Tensor]]
 Dimension = Union[int, tf.Tensor]

@@ -11,9 +11,9 @@ from typing import Any, Callable, Iterable, List, NamedTuple, Optional, Sequence
 
 import tensorflow.compat.v1 as tf
 
-import gradient_exchange
-from gradient_exchange import Gradient
-from replica_copies import CopiedOperations, Slots, assign, assign_sub, handle_of, read
+from replication import gradient_exchange
+from replication.gradient_exchange import Gradient
+from replication.replica_copies import CopiedOperations, Slots, assign, assign_sub, handle_of, read
 
 # The graph collection in which `apply_gradients` leaves the scalar global norm of
 # the reduced gradients before clipping. It is not finite in a step that was skipped.

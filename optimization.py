@@ -10,8 +10,8 @@ from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequenc
 
 import tensorflow.compat.v1 as tf
 
-import gradient_exchange
-import graph_functions
+from replication import gradient_exchange
+from replication import graph_functions
 import multigpu_optimizer
 
 # Devlin et al., "BERT", appendix A.2; biases and layer norms as in the released code.

@@ -4,7 +4,7 @@ from typing import Dict
 
 import tensorflow.compat.v1 as tf
 
-import graph_functions
+from replication import graph_functions
 import modeling
 from engine.model import Mode
 

@@ -11,7 +11,7 @@ from typing import List, NamedTuple, Optional, Sequence, Tuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from graph_functions import gather, sum_over
+from replication.graph_functions import gather, sum_over
 from tagging.schemes import Transitions
 
 # The score of what is forbidden. Not infinite: it is multiplied by 0 where a window is cut from a

@@ -4,7 +4,7 @@ from typing import Dict, NamedTuple, Optional, Tuple
 
 import tensorflow.compat.v1 as tf
 
-import graph_functions
+from replication import graph_functions
 import modeling
 from encoder import bert
 from engine.model import Forward, Mode, Outputs

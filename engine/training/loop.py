@@ -16,7 +16,7 @@ import tensorflow.compat.v1 as tf
 import modeling
 import multigpu_optimizer
 import optimization
-import replica_copies
+from replication import replica_copies
 from engine import interruption, log
 from engine.checkpoints import checkpoints
 from engine.data import batches

@@ -6,7 +6,7 @@ import functools
 import numpy as np
 import pytest
 
-import graph_functions
+from replication import graph_functions
 import modeling
 from benchmarks import page_tables, report, step_cost, step_graph
 from benchmarks.step_cost import Cost

@@ -7,8 +7,8 @@ import re
 import numpy as np
 import pytest
 
-import gradient_exchange
-import graph_functions
+from replication import gradient_exchange
+from replication import graph_functions
 import modeling
 import optimization
 import processes

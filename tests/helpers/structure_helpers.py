@@ -6,24 +6,25 @@ import os
 
 from conftest import ROOT
 
-ROOT_MODULES = ("modeling", "graph_functions", "tokenization", "optimization", "multigpu_optimizer",
-                "gradient_exchange", "replica_copies")
+ROOT_MODULES = ("modeling", "tokenization", "optimization", "multigpu_optimizer")
+BASE = (*ROOT_MODULES, "replication")
 # These work on the labelled files of `tasks`.
 ON_TASKS = ("augmentation", "rewriting", "distillation")
-BELOW = ("runs", "encoder", "engine")
+BELOW = ("runs", "encoder", "engine", "replication")
 CAPABILITIES = {os.path.basename(os.path.dirname(path)) for path in glob.glob(
     os.path.join(ROOT, "*", "__init__.py"))} - {*BELOW, *ON_TASKS, "benchmarks"}
 # Who may import whom, lowest first: a room imports rooms that stand before it.
 MAY_IMPORT = {
-    **{module: set(ROOT_MODULES) for module in ROOT_MODULES},
-    "engine": {"engine", *ROOT_MODULES},
-    "encoder": {"encoder", "engine", *ROOT_MODULES},
-    "runs": {"runs", "encoder", "engine", *ROOT_MODULES},
-    **{name: {name, *BELOW, *ROOT_MODULES} for name in CAPABILITIES},
-    **{name: {name, "tasks", *BELOW, *ROOT_MODULES} for name in ON_TASKS},
-    "run_classifier": {"tasks", *BELOW, *ROOT_MODULES},
+    "replication": {"replication"},
+    **{module: set(BASE) for module in ROOT_MODULES},
+    "engine": {"engine", *BASE},
+    "encoder": {"encoder", "engine", *BASE},
+    "runs": {"runs", "encoder", "engine", *BASE},
+    **{name: {name, *BELOW, *BASE} for name in CAPABILITIES},
+    **{name: {name, "tasks", *BELOW, *BASE} for name in ON_TASKS},
+    "run_classifier": {"tasks", *BELOW, *BASE},
     "run_squad": {"reading", "engine"},
-    "extract_features": {"features", "runs", "encoder", "engine", *ROOT_MODULES},
+    "extract_features": {"features", "runs", "encoder", "engine", *BASE},
 }
 ROOMS = set(MAY_IMPORT)
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import modeling
-import gradient_exchange
+from replication import gradient_exchange
 import optimization
 from benchmarks.step_graph import needed
 from conftest import on_tensorflow_1, on_tensorflow_2

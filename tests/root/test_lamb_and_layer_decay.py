@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-import graph_functions
+from replication import graph_functions
 import multigpu_optimizer
 import optimization
 from conftest import assert_same_training, checkpoint_values, on_tensorflow_2

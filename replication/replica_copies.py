@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, Iterable, List, Sequence, Set, Tuple
 import tensorflow.compat.v1 as tf
 from tensorflow.python.ops import resource_variable_ops
 
-import graph_functions
+from replication import graph_functions
 
 
 class CopiedOperations:
