@@ -24,16 +24,18 @@ _ENTRIES = {"kind": str, "do_lower_case": bool, "max_seq_length": int}  # of any
 _LABEL_ENTRIES = {"labels": list, "label_separator": str, "takes_pairs": bool}
 
 
-def read(folder: str, entries: Mapping[str, Any] = {}) -> Optional[Dict[str, Any]]:
+def read(folder: str, entries: Mapping[str, Any] = {}, defaults: Mapping[str, Any] = {}
+         ) -> Optional[Dict[str, Any]]:
     """The description of the model in a folder; None if there is none.
 
     Args:
         entries: those that it must have beside the common ones → their types.
+        defaults: of entries that an earlier version did not write.
     """
     path = os.path.join(folder, FILE)
     if not os.path.exists(path):
         return None
-    description = files.read_record(path, "the model's description", {**_ENTRIES, **entries})
+    description = files.read_record(path, "the model's description", {**_ENTRIES, **entries}, defaults)
     if description["kind"] in LABEL_TYPES or is_classifier(description):
         files.read_record(path, "the classifier's description", _LABEL_ENTRIES)
     return description

@@ -196,7 +196,8 @@ def saved_settings(folder: str, given: Mapping[str, Any] = {}
                    ) -> Tuple[WindowSettings, AnswerSettings]:
     """The settings that a trained model's description has, except those given."""
     types = {**get_type_hints(WindowSettings), **get_type_hints(AnswerSettings)}
-    entries = {**task_json.read(folder, types), **given}
+    defaults = {**dataclasses.asdict(WindowSettings()), **dataclasses.asdict(AnswerSettings())}
+    entries = {**task_json.read(folder, types, defaults), **given}
     windows, answers = (
         cls(**{field.name: entries[field.name] for field in dataclasses.fields(cls)})
         for cls in (WindowSettings, AnswerSettings))

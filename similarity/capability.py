@@ -171,7 +171,8 @@ def described(folder: str) -> Optional[Similarity]:
     description = task_json.read(folder)
     if not description or description["kind"] != task_json.SIMILARITY:
         return None
-    description = task_json.read(folder, {"pooling": str, "query_prefix": str, "matryoshka": list})
+    description = task_json.read(folder, {"pooling": str, "query_prefix": str, "matryoshka": list},
+                                 {"query_prefix": "", "matryoshka": []})
     pooling, sizes = description["pooling"], description["matryoshka"]
     if pooling not in bert.POOLINGS or not all(isinstance(size, int) and size > 0 for size in sizes):
         raise UserError(f"{os.path.join(folder, task_json.FILE)} is damaged: its pooling is {pooling[:20]!r}, "

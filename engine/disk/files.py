@@ -217,12 +217,16 @@ def read_json(path: str, what: str) -> Any:
         raise UserError(f"{what} {path} is not valid JSON: {error}") from error
 
 
-def read_record(path: str, what: str, types: Mapping[str, Union[Type, Tuple[Type, ...]]]
-                ) -> Dict[str, Any]:
-    """The object in a JSON file, with at least these entries, of these types. `what` begins errors."""
+def read_record(path: str, what: str, types: Mapping[str, Union[Type, Tuple[Type, ...]]],
+                defaults: Mapping[str, Any] = {}) -> Dict[str, Any]:
+    """The object in a JSON file, with at least these entries, of these types. `what` begins errors.
+
+    Entries that it lacks have their `defaults`: an earlier version did not write them.
+    """
     record = read_json(path, what)
     if not isinstance(record, dict):
         raise UserError(f"{what} {path} is damaged: it holds no JSON object")
+    record = {**defaults, **record}
     for name, its_types in types.items():
         value = record.get(name)
         if name not in record:

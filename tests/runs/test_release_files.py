@@ -1,5 +1,6 @@
 """The promise of a release: files written by 1.x load in 1.y, and runs of 1.x are resumed."""
 
+import dataclasses
 import json
 import os
 import re
@@ -16,6 +17,9 @@ from engine.training import run_record
 from engine.training.run_record import WINDOW_BATCHES
 from engine.training.settings import TrainingSettings
 from engine.workers.coordination import NO_PEERS
+from reading.answers import AnswerSettings
+from reading.capability import saved_settings
+from reading.data import WindowSettings
 from release_files import SETTINGS, kinds, length, read, train
 from tagging import run
 
@@ -39,6 +43,17 @@ def test_a_model_predicts_what_it_predicted_then(name, release, tmp_path):
     assert _NUMBER.sub("?", found) == _NUMBER.sub("?", expected)
     np.testing.assert_allclose(list(map(float, _NUMBER.findall(found))),
                                list(map(float, _NUMBER.findall(expected))), atol=1e-4)
+
+
+def test_a_setting_that_an_earlier_version_lacks_has_its_default(release, tmp_path):
+    shutil.copytree(os.path.join(release, "reader"), str(tmp_path / "reader"))
+    path = tmp_path / "reader" / "task.json"
+    description = json.loads(path.read_text())
+    defaults = [WindowSettings(), AnswerSettings()]
+    names = [field.name for settings in defaults for field in dataclasses.fields(settings)]
+    assert saved_settings(str(path.parent)) != tuple(defaults) and {*names} <= {*description}
+    path.write_text(json.dumps({key: value for key, value in description.items() if key not in names}))
+    assert saved_settings(str(path.parent)) == tuple(defaults)
 
 
 @pytest.mark.parametrize("name", [
