@@ -637,6 +637,7 @@ class BertModel:
         in the network. None: a new seed in each step, determined by the graph-level seed.
       gives_attention_scores: see `get_attention_scores`.
       computation: how to compute the encoder's layers.
+      has_pooler: whether there is a pooled output.
 
     Raises:
       ValueError: the config is impossible, or an input has another shape.
@@ -653,7 +654,8 @@ class BertModel:
                  *,
                  dropout_seed: Optional[tf.Tensor] = None,
                  gives_attention_scores: bool = False,
-                 computation: Computation = DEFAULT_COMPUTATION):
+                 computation: Computation = DEFAULT_COMPUTATION,
+                 has_pooler: bool = True):
         """Builds the model in the default graph."""
         check_config(config)
         config = copy.deepcopy(config)
@@ -691,16 +693,18 @@ class BertModel:
                 outputs = _apply_in_turn(layers, self.embedding_output)
                 self.all_encoder_layers = [output.states for output in outputs]
                 self.attention_scores = [output.scores for output in outputs]
-            with tf.variable_scope("pooler"):
-                self._pooler = _dense_weights("dense", config.hidden_size, config.hidden_size,
-                                              config.initializer_range)
+            if has_pooler:
+                with tf.variable_scope("pooler"):
+                    self._pooler = _dense_weights("dense", config.hidden_size, config.hidden_size,
+                                                  config.initializer_range)
         self.sequence_output = self.all_encoder_layers[-1]
         self._last_layer = layers[-1]
         self._last_inputs = ([self.embedding_output] + self.all_encoder_layers)[-2]  # [B, F, D]
-        # The pooler reads only the first position of the last layer. Computed separately, a
-        # classifier need not compute the others: a seventh of its time with 6 layers.
-        first_states = self._last_layer(self._last_inputs[:, :1], self._last_inputs).states
-        self.pooled_output = self.pool(first_states[:, 0])
+        if has_pooler:
+            # It reads only the first position of the last layer. Computed separately, a
+            # classifier need not compute the others: a seventh of its time with 6 layers.
+            first_states = self._last_layer(self._last_inputs[:, :1], self._last_inputs).states
+            self.pooled_output = self.pool(first_states[:, 0])
 
     def get_pooled_output(self) -> tf.Tensor:
         """[B, D]: tanh of a projection of the first token's final state.

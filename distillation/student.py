@@ -76,7 +76,7 @@ def initial_values(student: modeling.BertConfig, teacher: Teacher, *,
     outputs = teacher.model.num_outputs() if with_head else None
     if student.hidden_size != teacher.config.hidden_size:
         return None
-    table = variables.correspondence(student.to_dict(), outputs)
+    table = variables.correspondence(student.to_dict(), {variables.CLASSIFIER: outputs} if outputs else {})
     parts = [variables.ENCODER, variables.POOLER] + [variables.CLASSIFIER] * bool(outputs)
     shapes = {row.tensorflow: list(row.shape) for part in parts for row in table[part]}
     names = {name: re.sub(r"/layer_(\d+)/", lambda match: (

@@ -12,13 +12,15 @@ POOLINGS = ("cls", "mean", "max")
 
 
 def build(config: modeling.BertConfig, features: Dict[str, tf.Tensor], mode: Mode, *,
-          gives_attention_scores: bool = False) -> modeling.BertModel:
+          gives_attention_scores: bool = False, reads_pooler: bool = False) -> modeling.BertModel:
     """Builds the encoder in the default graph, with its variables in the current scope.
 
     Args:
         features: input_ids and input_mask, int32 [b, t], and segment_ids where there are two
             segments.
         gives_attention_scores: see `modeling.BertModel`.
+        reads_pooler: whether the pooled output is used. Only a training has a pooler without that, to
+            keep it in its checkpoints: some models come without one.
     """
     return modeling.BertModel(
         config=config,
@@ -28,7 +30,8 @@ def build(config: modeling.BertConfig, features: Dict[str, tf.Tensor], mode: Mod
         token_type_ids=features.get("segment_ids"),
         dropout_seed=mode.dropout_seed,
         gives_attention_scores=gives_attention_scores,
-        computation=mode.computation)
+        computation=mode.computation,
+        has_pooler=reads_pooler or mode.is_training)
 
 
 def scores(states: tf.Tensor, num_outputs: int, config: modeling.BertConfig,

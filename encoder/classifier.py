@@ -24,7 +24,7 @@ def forward_of(config: modeling.BertConfig, num_outputs: int, *, mean: float = 0
             logits have the label's unit.
     """
     def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
-        pooled = bert.build(config, features, mode).get_pooled_output()
+        pooled = bert.build(config, features, mode, reads_pooler=True).get_pooled_output()
         logits = bert.scores(pooled, num_outputs, config, mode)
         loss, labels = None, features.get("label_ids")
         if (mean, deviation) != (0.0, 1.0):
@@ -40,7 +40,8 @@ def forward_of(config: modeling.BertConfig, num_outputs: int, *, mean: float = 0
 def pooled_output(config: modeling.BertConfig) -> Forward:
     """What the classification layer reads: the prediction "features", [b, hidden size]."""
     def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
-        return Outputs(None, {"features": bert.build(config, features, mode).get_pooled_output()})
+        pooled = bert.build(config, features, mode, reads_pooler=True).get_pooled_output()
+        return Outputs(None, {"features": pooled})
     return forward
 
 

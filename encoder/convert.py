@@ -1,4 +1,4 @@
-"""Converts models: between TensorFlow and Hugging Face, and others' classifiers into ours.
+"""Converts models: between TensorFlow and Hugging Face, and others' models into ours.
 
     python -m encoder.convert --from_huggingface=DIR --output_dir=DIR
     python -m encoder.convert --from_tensorflow=DIR_OR_CHECKPOINT --output_dir=DIR
@@ -7,8 +7,9 @@
 
 A Hugging Face folder holds config.json, model.safetensors, vocab.txt (or tokenizer.json)
 and tokenizer_config.json; a model folder holds bert_config.json, a checkpoint, vocab.txt and
-tokenizer_config.json. A classifier keeps its head, and its labels in task.json; a model of
-sentence-transformers keeps its pooling (modules.json there, task.json here). --from_checkpoint
+tokenizer_config.json. Classifiers, taggers and readers keep their head, and their labels in task.json;
+a model of sentence-transformers keeps its pooling (modules.json there, task.json here). DistilBERT and
+ELECTRA become a BERT. --from_checkpoint
 is for a classifier that other code has fine-tuned: --labels names its outputs in their order
 (none for a regression); and for any BERT whose variables have other code's names, if they are
 known. No pickle is ever loaded. float32 weights are copied bit by bit.
@@ -24,8 +25,8 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from encoder import (
-    huggingface, label_types, model_files, sentence_transformers, task_json, tokenizer_files, variables,
-    vocabulary)
+    huggingface, label_types, model_files, sentence_transformers, tag_set, task_json, tokenizer_files,
+    variables, vocabulary)
 from encoder.encoding import load_encoding
 from encoder.huggingface import Weights
 from engine import log
@@ -51,6 +52,7 @@ ACTIVATIONS = {"gelu": "gelu_erf", "gelu_new": "gelu", "gelu_pytorch_tanh": "gel
 
 LAYER_NORM_EPSILON = 1e-12  # the original's; no config of TensorFlow states it
 _LONGEST = 128  # tokens of an input, by default: as in run_classifier.py, Google's and ours
+_LONGEST_WINDOW = 384  # of a reader: as in run_squad.py and in transformers' pipeline
 
 
 class Conversion(NamedTuple):
@@ -64,7 +66,7 @@ def convert_from_huggingface(source_dir: str, output_dir: str, *,
                              takes_pairs: bool = False) -> Conversion:
     """Writes the BERT of a Hugging Face folder as a model folder.
 
-    For a classifier it includes a task.json, so that it can score texts, and so for a model of
+    For a fine-tuned model it includes a task.json, so that it can read texts, and so for a model of
     sentence-transformers, so that it can give them vectors.
 
     Args:
@@ -77,28 +79,43 @@ def convert_from_huggingface(source_dir: str, output_dir: str, *,
         source_dir = sentences.encoder_folder
     config_path = os.path.join(source_dir, huggingface.CONFIG)
     config = files.read_record(config_path, "Hugging Face configuration", {})
-    huggingface.check_type(config, config_path)
+    naming = huggingface.check_type(config, config_path)
     tokenizer_files.read(source_dir)
-    weights = huggingface.open_weights(source_dir)
-    bert_config, config_warnings = _config_from_huggingface(config, config_path)
+    bert_config, warnings = _config_from_huggingface(config, naming, config_path)
+    weights = huggingface.open_weights(source_dir, naming)
     tokens = vocabulary.read_tokens(source_dir, bert_config["vocab_size"])
     do_lower_case = vocabulary.read_casing(source_dir, tokens)
     longest = vocabulary.longest_input(source_dir, bert_config["max_position_embeddings"])
-    num_outputs, description, labels = huggingface.num_outputs(weights, config), None, None
     if sentences:
-        description = sentences.description
+        heads, description = {}, sentences.description
         longest = min(sentences.max_seq_length or longest, longest)
-    elif num_outputs:
-        labels = label_types.from_huggingface(config, config_path, num_outputs)
-        description = {**labels.describe(), "takes_pairs": takes_pairs}
-    matched = variables.match(weights.shapes, bert_config, "huggingface", weights.path,
-                              labels and labels.num_outputs)
+        warnings += sentences.warnings
+    else:
+        heads, description = _head_from_huggingface(weights, config, config_path, takes_pairs)
+    if variables.READER in heads:
+        longest = min(_LONGEST_WINDOW, longest)
+    matched = variables.match(weights.shapes, bert_config, "huggingface", weights.path, heads)
     values = {row.tensorflow: _transposed(row, weights.read(row.huggingface))
               for row in matched.rows}
-    warnings = config_warnings + matched.warnings
     return _write_model_folder(
         output_dir, values, bert_config, tokens, do_lower_case, longest, description,
-        warnings + (sentences.warnings if sentences else []))
+        warnings + matched.warnings)
+
+
+def _head_from_huggingface(weights: Weights, config: Mapping[str, Any], path: str, takes_pairs: bool
+                           ) -> Tuple[Dict[str, int], Optional[Dict[str, Any]]]:
+    """A fine-tuned model's head with its number of outputs, and the entries of its task.json."""
+    head = huggingface.head_of(weights, config)
+    num_outputs = (*weights.shapes.get("classifier.weight", ()), 2)[0]  # 2: transformers' default
+    if head == variables.READER:
+        return {head: 2}, task_json.of_reader()
+    if head == variables.TAGGER:
+        tags = tag_set.from_huggingface(config, path, num_outputs)
+        return {head: len(tags.labels)}, task_json.of_tagger(tags.types, tags.scheme, False, tags.own_tags)
+    if head == variables.CLASSIFIER:
+        labels = label_types.from_huggingface(config, path, num_outputs)
+        return {head: labels.num_outputs}, {**labels.describe(), "takes_pairs": takes_pairs}
+    return {}, None
 
 
 def convert_from_checkpoint(source: str, output_dir: str, *, labels: Sequence[str],
@@ -137,7 +154,7 @@ def convert_from_checkpoint(source: str, output_dir: str, *, labels: Sequence[st
         "takes_pairs": takes_pairs} if num_outputs or labels or label_kind else None
     held = _weights_of(model.checkpoint)
     matched = variables.match(held.shapes, config.to_dict(), "tensorflow", held.path,
-                              num_outputs or None)
+                              {variables.CLASSIFIER: num_outputs} if num_outputs else {})
     values = {row.tensorflow: held.read(row.tensorflow) for row in matched.rows}
     return _write_model_folder(output_dir, values, config.to_dict(), tokens, do_lower_case, length,
                                description, matched.warnings)
@@ -175,36 +192,39 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
     bert_config = model_files.load_config(config_path).to_dict()
     config = _config_from_tensorflow(bert_config, config_path)
     description = model.description() or {}
-    labels = (label_types.of_description(description, f"--from_tensorflow={source}")
-              if task_json.is_classifier(description) else None)
-    matched = variables.match(weights.shapes, bert_config, "tensorflow", weights.path,
-                              labels and labels.num_outputs)
+    heads, entries = _head_from_tensorflow(description, weights, f"--from_tensorflow={source}")
+    matched = variables.match(weights.shapes, bert_config, "tensorflow", weights.path, heads)
     vocab_file = vocab_file or model.file(vocabulary.FILE)
     tokens = vocabulary.read_tokens(vocab_file, config["vocab_size"])
     vocabulary.warn_of_another(vocab_file, model.folder)
     do_lower_case, warnings = vocabulary.read_casing(os.path.dirname(vocab_file), tokens), []
     max_length = config["max_position_embeddings"]
     gives_vectors = task_json.gives_vectors(description)
-    if variables.CLASSIFIER not in matched.parts:
-        labels = None
-    if gives_vectors or labels:
+    head = next((head for head in heads if head in matched.parts), None)
+    if description and (gives_vectors or head):
         do_lower_case = description["do_lower_case"]
         max_length = description["max_seq_length"]
     if "output_bias" in weights.shapes and not description:
         warnings.append("it is a classifier whose labels are not known: --from_checkpoint and "
                         "--labels make a model folder of it, which keeps its head")
+    if description.get("version_2_with_negative"):
+        warnings.append("questions may have no answer: transformers' pipeline gives that with "
+                        "handle_impossible_answer=True alone")
+    rows = [row for row in matched.rows if not (
+        head in (variables.TAGGER, variables.READER) and row.tensorflow.startswith(variables.POOLER_SCOPE))]
     with files.new_folder(output_dir, "--output_dir", again=True) as folder:
-        values = {row.tensorflow: weights.read(row.tensorflow) for row in matched.rows}
-        if labels and (labels.mean, labels.deviation) != (0.0, 1.0):
+        values = {row.tensorflow: weights.read(row.tensorflow) for row in rows}
+        mean, deviation = description.get("mean", 0.0), description.get("deviation", 1.0)
+        if head and (mean, deviation) != (0.0, 1.0):
             # A regression gives numbers in the labels' unit there.
-            for name, shift in (("output_weights", 0.0), ("output_bias", labels.mean)):
-                values[name] = (values[name] * labels.deviation + shift).astype(np.float32)
+            for name, shift in (("output_weights", 0.0), ("output_bias", mean)):
+                values[name] = (values[name] * deviation + shift).astype(np.float32)
         save_file(
-            {row.huggingface: _transposed(row, values[row.tensorflow]) for row in matched.rows},
+            {row.huggingface: _transposed(row, values[row.tensorflow]) for row in rows},
             os.path.join(folder, huggingface.WEIGHTS), metadata={"format": "pt"})
         files.write_json(os.path.join(folder, huggingface.CONFIG),
                          {"architectures": [_architecture(matched.parts)], **config,
-                          **(label_types.to_huggingface(labels) if labels else {})})
+                          **(entries if head else {})})
         files.write_text(os.path.join(folder, vocabulary.FILE), "\n".join(tokens) + "\n")
         files.write_json(os.path.join(folder, vocabulary.CASING_FILE), {
             "tokenizer_class": "BertTokenizer", "do_lower_case": do_lower_case,
@@ -214,11 +234,35 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
     return Conversion(output_dir, do_lower_case, warnings + matched.warnings)
 
 
-def _config_from_huggingface(config: Mapping[str, Any],
+def _head_from_tensorflow(description: Mapping[str, Any], weights: Weights, where: str
+                          ) -> Tuple[Dict[str, int], Dict[str, Any]]:
+    """A fine-tuned model's head with its number of outputs, and its entries of config.json."""
+    if task_json.is_classifier(description):
+        labels = label_types.of_description(description, where)
+        return {variables.CLASSIFIER: labels.num_outputs}, label_types.to_huggingface(labels)
+    if task_json.is_tagger(description):
+        if description.get("crf"):
+            raise UserError(f"{where} is a tagger with a CRF, and BertForTokenClassification has no place for the "
+                            "scores of its transitions; a tagger that is trained without --crf can be converted")
+        tags = tag_set.of_description(description, where)
+        return {variables.TAGGER: len(tags.labels)}, tag_set.to_huggingface(tags)
+    if task_json.is_reader(description) or not description and "cls/squad/output_bias" in weights.shapes:
+        return {variables.READER: 2}, {}
+    if description and not task_json.gives_vectors(description):
+        raise UserError(f"{where} is a model of the kind {description['kind']!r}, which transformers does not have")
+    return {}, {}
+
+
+def _config_from_huggingface(config: Mapping[str, Any], naming: variables.Naming,
                              path: str) -> Tuple[Dict[str, Any], List[str]]:
     """The `bert_config.json` of a Hugging Face config, and warnings."""
-    bert_config = {key: config.get(key) for key in COMMON_ENTRIES}
-    bert_config["hidden_act"] = _look_up(ACTIVATIONS, config.get("hidden_act"), path)
+    size = naming.entries.get("hidden_size", "hidden_size")
+    if size not in config:
+        raise UserError(f"{path} lacks {size!r}: is its model_type, {config.get('model_type')!r}, right?")
+    bert_config = {key: config.get(naming.entries.get(key, key)) for key in (*COMMON_ENTRIES, "hidden_act")}
+    bert_config["hidden_act"] = _look_up(ACTIVATIONS, bert_config["hidden_act"], path)
+    if not naming.has_segments:
+        bert_config["type_vocab_size"] = variables.SEGMENTS
     model_files.checked_config(bert_config, path)
     epsilon = config.get("layer_norm_eps", LAYER_NORM_EPSILON)
     if epsilon == LAYER_NORM_EPSILON:
@@ -243,8 +287,9 @@ def _look_up(names: Mapping[str, str], name: Any, path: str) -> str:
 
 def _architecture(parts: List[str]) -> str:
     """The transformers class that has exactly these parts."""
-    if variables.CLASSIFIER in parts:
-        return "BertForSequenceClassification"
+    for head, ending in variables.HEADS.items():
+        if head in parts:
+            return f"Bert{ending}"
     if variables.MASKED_LM_HEAD not in parts:
         return "BertModel"
     with_pair_head = variables.NEXT_SENTENCE_HEAD in parts

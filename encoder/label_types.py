@@ -289,30 +289,39 @@ def from_huggingface(config: Mapping[str, Any], path: str, num_outputs: int) -> 
         config: the content of config.json, which may not name the labels.
         num_outputs: the outputs of the classifier's head.
     """
-    names = config.get("id2label", {str(i): name for i, name in enumerate(unnamed(num_outputs))})
-    if not isinstance(names, dict) or not names or set(names) != set(map(str, range(len(names)))):
-        raise UserError(f"{path}: id2label is no map from 0, 1, 2 … to labels")
+    labels = names_in(config, path, num_outputs)
     problem = config.get("problem_type")
-    kinds = {None: Regression.name if len(names) == 1 else SingleLabel.name,  # as in transformers
+    kinds = {None: Regression.name if len(labels) == 1 else SingleLabel.name,  # as in transformers
              **{theirs: ours for ours, theirs in _PROBLEMS.items()}}
     if problem not in list(kinds):
         raise UserError(f"{path}: problem_type is {problem!r}; can be converted: "
                         f"{', '.join(_PROBLEMS.values())}")
     own = config.get(_KIND)
     kind = own if own in task_json.OWN_CLASSIFIERS else kinds[problem]
-    if kind == Regression.name and len(names) != 1:
-        raise UserError(f"{path}: a regression to {len(names)} numbers; here it is to one")
-    labels = [str(names[str(index)]) for index in range(len(names))]
+    if kind == Regression.name and len(labels) != 1:
+        raise UserError(f"{path}: a regression to {len(labels)} numbers; here it is to one")
     return _of_names(kind, labels, f"{path}: id2label")
+
+
+def names_in(config: Mapping[str, Any], path: str, num_outputs: int) -> List[str]:
+    """The names of a Hugging Face model's outputs, in their order."""
+    names = config.get("id2label", {str(i): name for i, name in enumerate(unnamed(num_outputs))})
+    if not isinstance(names, dict) or not names or set(names) != set(map(str, range(len(names)))):
+        raise UserError(f"{path}: id2label is no map from 0, 1, 2 … to labels")
+    return [str(names[str(index)]) for index in range(len(names))]
 
 
 def to_huggingface(kind: Kind) -> Dict[str, Any]:
     """The entries of a Hugging Face config that describe the labels."""
-    labels = kind.labels or ["LABEL_0"]  # a regression's, as transformers has it
     return {**({_KIND: kind.name} if kind.name in task_json.OWN_CLASSIFIERS else {}),
             "problem_type": _PROBLEMS.get(kind.name, _PROBLEMS[SingleLabel.name]),
-            "id2label": {str(index): label for index, label in enumerate(labels)},
-            "label2id": {label: index for index, label in enumerate(labels)}}
+            **entries_of(kind.labels or ["LABEL_0"])}  # a regression's, as transformers has it
+
+
+def entries_of(names: Sequence[str]) -> Dict[str, Any]:
+    """The entries of a Hugging Face config that name a model's outputs."""
+    return {"id2label": {str(index): name for index, name in enumerate(names)},
+            "label2id": {name: index for index, name in enumerate(names)}}
 
 
 def _of_names(kind: str, names: Sequence[str], where: str) -> Kind:

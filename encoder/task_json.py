@@ -51,6 +51,27 @@ def write(folder: str, entries: Mapping[str, Any], do_lower_case: bool, max_seq_
         **entries, "do_lower_case": do_lower_case, "max_seq_length": max_seq_length})
 
 
+def of_tagger(types: Sequence[str], scheme: str, crf: bool, own_tags: Sequence[str] = ()) -> Dict[str, Any]:
+    """The entries of a tagger of words; see `tag_set.TagSet`."""
+    return {"kind": TAGS, "types": list(types), "scheme": scheme, "crf": crf,
+            **({"own_tags": list(own_tags)} if own_tags else {})}
+
+
+def of_reader(settings: Mapping[str, Any] = {}) -> Dict[str, Any]:
+    """The entries of a model that finds answers; what its settings lack has its default."""
+    return {"kind": ANSWERS, **settings}
+
+
+def is_tagger(description: Mapping[str, Any]) -> bool:
+    """Whether the description has the entries of `of_tagger`."""
+    return "scheme" in description
+
+
+def is_reader(description: Mapping[str, Any]) -> bool:
+    """Whether the description has the entries of `of_reader`."""
+    return description.get("kind") == ANSWERS
+
+
 def is_classifier(description: Mapping[str, Any]) -> bool:
     """Whether the description is that of a classifier or a regression, which has labels or none."""
     return "labels" in description

@@ -1,12 +1,12 @@
-"""Which variable of a TensorFlow BERT is which tensor of a Hugging Face one, and its shape.
+"""Which variable of a TensorFlow BERT is which tensor of a Hugging Face model, and its shape.
 
 Only names and shapes, no files. A checkpoint consists of parts, each complete or absent; only
-the encoder is required.
+the encoder is required. Some types of Hugging Face's models are a BERT under other names.
 """
 
 import functools
 import re
-from typing import Any, Collection, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Collection, Dict, List, Mapping, NamedTuple, Tuple
 
 from engine.errors import UserError
 
@@ -15,11 +15,29 @@ POOLER = "pooler"
 MASKED_LM_HEAD = "masked-LM head"
 NEXT_SENTENCE_HEAD = "next-sentence head"
 CLASSIFIER = "classifier"
+TAGGER = "tagger"
+READER = "reader"
 
+# The heads of fine-tuned models, of which a model has at most one → the end of the names of
+# transformers' classes that have it.
+HEADS = {CLASSIFIER: "ForSequenceClassification", TAGGER: "ForTokenClassification",
+         READER: "ForQuestionAnswering"}
+
+SEGMENTS = 2  # of a BERT, where a Hugging Face type has none
+POOLER_SCOPE = "bert/pooler/"
 WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 
 # A name in one of these scopes that is not in the table belongs to another model or config.
 _OWN_SCOPES = ("bert/", "bert.", "cls/predictions/", "cls.predictions.")
+# Heads that models are pretrained with, which a fine-tuned one does without.
+_PRETRAINING = ("cls.", "discriminator_predictions.", "generator_predictions.", "generator_lm_head.")
+_ENCODER_ALONE = ("; the encoder alone can be converted: AutoModel.from_pretrained(DIR).save_pretrained(NEW_DIR) "
+                  "writes it")
+# What is computed with tensors in these scopes, beyond what a BERT and its heads can.
+_INEXPRESSIBLE = {
+    "pre_classifier": f"computes ReLU where BERT's pooler computes tanh{_ENCODER_ALONE}",
+    "classifier.dense": f"computes GELU where BERT's pooler computes tanh{_ENCODER_ALONE}",
+    "bert.embeddings_project": "projects embeddings after their LayerNorm, behind which a BERT's layers begin"}
 
 # How other code names the variables of a BERT: below another scope, and as transformers spells them.
 _SPELLINGS = (
@@ -28,6 +46,34 @@ _SPELLINGS = (
     (r"_embeddings/(weight|embeddings)(?=/|$)", "_embeddings"))
 
 
+class Naming(NamedTuple):
+    """How a type of Hugging Face's models names what a BERT has."""
+    prefix: str  # of the encoder's tensors, which a bare encoder lacks
+    entries: Mapping[str, str] = {}  # an entry of BERT's configuration → its own
+    tensors: Mapping[str, str] = {}  # a part of a tensor's name → BERT's
+    has_segments: bool = True  # without: the embeddings of BERT's segments are zeros
+
+
+# The types of models whose encoder is a BERT, by `model_type`.
+TYPES = {
+    "bert": Naming("bert."), "electra": Naming("electra."), "ernie": Naming("ernie."),
+    "distilbert": Naming(
+        "distilbert.",
+        {"hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads",
+         "intermediate_size": "hidden_dim", "hidden_act": "activation", "hidden_dropout_prob": "dropout",
+         "attention_probs_dropout_prob": "attention_dropout"},
+        {"transformer.layer.": "encoder.layer.", "attention.q_lin.": "attention.self.query.",
+         "attention.k_lin.": "attention.self.key.", "attention.v_lin.": "attention.self.value.",
+         "attention.out_lin.": "attention.output.dense.",
+         "sa_layer_norm.": "attention.output.LayerNorm.", "ffn.lin1.": "intermediate.dense.",
+         "ffn.lin2.": "output.dense.", "output_layer_norm.": "output.LayerNorm.",
+         "vocab_transform.": "cls.predictions.transform.dense.",
+         "vocab_layer_norm.": "cls.predictions.transform.LayerNorm.",
+         "vocab_projector.bias": "cls.predictions.bias",
+         "vocab_projector.weight": "cls.predictions.decoder.weight"}, has_segments=False)}
+
+# Scopes in TensorFlow → in Hugging Face's BERT, where it is another word.
+_SCOPES = {"": "classifier", "cls/squad": "qa_outputs"}
 # The last part of a variable's name in TensorFlow → in Hugging Face's BERT.
 _LAST_NAMES = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias",
                "output_weights": "weight", "output_bias": "bias"}
@@ -42,7 +88,7 @@ class Row(NamedTuple):
     def huggingface(self) -> str:
         """Its name in a Hugging Face BERT."""
         scope, _, last = self.tensorflow.rpartition("/")
-        scope = scope.replace("layer_", "layer/").replace("/", ".") or "classifier"
+        scope = _SCOPES.get(scope) or scope.replace("layer_", "layer/").replace("/", ".")
         return f"{scope}.{_LAST_NAMES.get(last, f'{last}.weight')}"
 
     @property
@@ -59,7 +105,7 @@ class Match(NamedTuple):
 
 
 def match(shapes: Mapping[str, Tuple[int, ...]], config: Mapping[str, Any], framework: str,
-          path: str, num_outputs: Optional[int] = None) -> Match:
+          path: str, heads: Mapping[str, int] = {}) -> Match:
     """Finds the table's rows among a checkpoint's variables.
 
     Args:
@@ -67,12 +113,16 @@ def match(shapes: Mapping[str, Tuple[int, ...]], config: Mapping[str, Any], fram
         config: the values of `bert_config.json`.
         framework: "tensorflow" or "huggingface": whose names `shapes` has.
         path: the checkpoint's path, for messages.
-        num_outputs: the number of the classifier's outputs; None to ignore its head.
+        heads: the numbers of outputs of those of HEADS that are read.
     """
-    table = correspondence(config, num_outputs)
+    table = correspondence(config, heads)
     rows: List[Row] = []
-    parts = [part for part, candidates in table.items()
-             if part == ENCODER or any(getattr(row, framework) in shapes for row in candidates)]
+    for name in sorted(shapes):
+        if _scope_of(name) in _INEXPRESSIBLE:
+            raise UserError(f"{path} holds {name}, which {_INEXPRESSIBLE[_scope_of(name)]}")
+    is_foreign = framework == "huggingface"  # whose config names the heads
+    parts = [part for part, candidates in table.items() if part == ENCODER or is_foreign and part in heads
+             or any(getattr(row, framework) in shapes for row in candidates)]
     for part in parts:
         missing = [name for name in (getattr(row, framework) for row in table[part])
                    if name not in shapes]
@@ -80,21 +130,28 @@ def match(shapes: Mapping[str, Tuple[int, ...]], config: Mapping[str, Any], fram
             raise UserError(f"{path} lacks {len(missing)} of the {len(table[part])} variables of a "
                             f"BERT's {part} of its configuration, such as {missing[0]}")
         rows.extend(table[part])
-    for row in rows:
-        name, is_turned = getattr(row, framework), row.transposed and framework == "huggingface"
-        expected = row.shape[::-1] if is_turned else row.shape
-        if shapes[name] != expected:
-            raise UserError(f"{path}: {name} has the shape {list(shapes[name])}, its "
-                            f"configuration says {list(expected)}")
     left_out = sorted(set(shapes) - {getattr(row, framework) for row in rows})
     for name in left_out:
         if name.startswith(_OWN_SCOPES):
             raise UserError(f"{path} holds {name}, which a BERT of its configuration does not "
                             "have: configuration and weights are of different models")
-    warnings = [f"left out, because nothing here reads it: {', '.join(left_out)}"] * bool(left_out)
-    if POOLER not in parts:
-        warnings.append("no pooler among the weights: fine-tuning starts it at random")
+        if is_foreign and not name.startswith(_PRETRAINING):
+            raise UserError(f"{path} holds {name}, of a head that no model here has{_ENCODER_ALONE}")
+    for row in rows:
+        name, is_turned = getattr(row, framework), row.transposed and is_foreign
+        expected = row.shape[::-1] if is_turned else row.shape
+        if shapes[name] != expected:
+            raise UserError(f"{path}: {name} has the shape {list(shapes[name])}, its "
+                            f"configuration says {list(expected)}")
+    warnings = [f"left out, because the model that is written has no place for it: "
+                f"{', '.join(left_out)}"] * bool(left_out)
+    if POOLER not in parts and not heads.keys() & {TAGGER, READER}:  # which read none
+        warnings.append("no pooler among the weights: a classifier that is fine-tuned from it starts one at random")
     return Match(rows, parts, warnings)
+
+
+def _scope_of(name: str) -> str:
+    return name.rpartition(".")[0]
 
 
 def known_names(names: Collection[str]) -> Dict[str, str]:
@@ -105,9 +162,9 @@ def known_names(names: Collection[str]) -> Dict[str, str]:
     return ours if is_known else {}
 
 
-def correspondence(config: Mapping[str, Any],
-                   num_outputs: Optional[int] = None) -> Dict[str, List[Row]]:
-    """The rows of each part of a BERT of this config, and of a classifier if it has outputs."""
+def correspondence(config: Mapping[str, Any], heads: Mapping[str, int] = {}
+                   ) -> Dict[str, List[Row]]:
+    """The rows of each part of a BERT of this config, with heads of these numbers of outputs."""
     hidden, intermediate = config["hidden_size"], config["intermediate_size"]
 
     def dense(scope: str, inputs: int = hidden, outputs: int = hidden) -> List[Row]:
@@ -128,7 +185,6 @@ def correspondence(config: Mapping[str, Any],
         return [Row(f"{scope}output_weights", (outputs, hidden)),
                 Row(f"{scope}output_bias", (outputs,))]
 
-    classifier = {} if num_outputs is None else {CLASSIFIER: output_layer("", num_outputs)}
     return {
         ENCODER: [
             Row("bert/embeddings/word_embeddings", (config["vocab_size"], hidden)),
@@ -142,4 +198,5 @@ def correspondence(config: Mapping[str, Any],
                          *layer_norm("cls/predictions/transform"),
                          Row("cls/predictions/output_bias", (config["vocab_size"],))],
         NEXT_SENTENCE_HEAD: output_layer("cls/seq_relationship/", 2),
-        **classifier}
+        **{head: output_layer("cls/squad/" if head == READER else "", outputs)
+           for head, outputs in heads.items()}}

@@ -23,19 +23,18 @@ def forward_of(config: modeling.BertConfig, *, next_sentences: bool) -> Forward:
     the loss of one batch of N * k * B, however the masked tokens are distributed over them.
     """
     def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
-        model = bert.build(config, features, mode)
+        model = bert.build(config, features, mode, reads_pooler=next_sentences)
         # Cast, because TensorFlow runs many int32 operations on the host.
         positions = tf.cast(features["masked_lm_positions"], tf.int64)
         # The heads read the states of the first token and of these alone, so the last layer
         # computes only them.
         states = model.get_sequence_output_at(
             tf.concat([tf.zeros_like(positions[:, :1]), positions], axis=1))
-        masked, pooled = states[:, 1:], model.pool(states[:, 0])
-        predictions = _masked_words(masked, model.get_embedding_table(), features, config,
+        predictions = _masked_words(states[:, 1:], model.get_embedding_table(), features, config,
                                     mode.computation)
         if next_sentences:
             labels = tf.cast(features["next_sentence_labels"], tf.int64)
-            predictions.update(_next_sentences(pooled, labels, config))
+            predictions.update(_next_sentences(model.pool(states[:, 0]), labels, config))
         loss = None
         if "masked_lm_mean_weight" in features:
             losses = predictions["masked_lm_loss"] / features["masked_lm_mean_weight"]

@@ -156,8 +156,7 @@ class AnswerFinder(Capability):
         return report.page(measured)
 
     def describe(self) -> Dict[str, Any]:
-        return {"kind": task_json.ANSWERS, **dataclasses.asdict(self.windows),
-                **dataclasses.asdict(self.answers)}
+        return task_json.of_reader({**dataclasses.asdict(self.windows), **dataclasses.asdict(self.answers)})
 
     def outputs(self, inputs: Dict[str, tf.Tensor], mode: Mode) -> Dict[str, tf.Tensor]:
         return model.logits_of(self.config, inputs, mode)

@@ -65,6 +65,6 @@ def _settings(values: flags.FlagValues) -> Tuple[WindowSettings, AnswerSettings]
     windows = settings.from_flags(values, WindowSettings)
     answers = settings.from_flags(values, AnswerSettings)
     folder = model_flags.used_folder(values)
-    if folder and (task_json.read(folder) or {}).get("kind") == task_json.ANSWERS:
+    if folder and task_json.is_reader(task_json.read(folder) or {}):
         return saved_settings(folder, given)
     return windows, answers

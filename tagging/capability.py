@@ -7,10 +7,9 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import flags
 
-from encoder import label_types, model_files, task_json
+from encoder import label_types, model_files, tag_set, task_json
 from encoder.encoding import Encoding
 from encoder.model_files import ModelFiles
-from engine import log
 from engine.checkpoints.checkpoints import Checkpoint
 from engine.data import text_files
 from engine.data.batches import Source
@@ -22,8 +21,8 @@ from runs.capability import (
     TEXT, Capability, Card, Encoded, Job, Measured, Predict, Reader, Result, Sets, Training)
 from runs.report_page import Section
 from runs.rows import Example
-from tagging import data, evaluation, formats, model, report, schemes
-from tagging.data import SentenceSet, TagSet
+from tagging import data, evaluation, formats, model, report
+from tagging.data import SentenceSet
 from tagging.formats import Layout, TaggedFile
 from tagging.model import Tagger
 
@@ -51,7 +50,7 @@ class EntityTagger(Capability):
             raise UserError(f"{trained.flag}={trained.path} has no trained tagger; train one "
                             "(--do_train)")
         description = task_json.read(trained.folder, {"types": list, "scheme": str, "crf": bool})
-        tags = _tags_of(description, f"{trained.flag}={trained.path}")
+        tags = tag_set.of_description(description, f"{trained.flag}={trained.path}")
         model = cls(Tagger(tags, description["crf"]), trained.config(),
                     trained.encoding(description["max_seq_length"]))
         model.require(trained.checkpoint, trained.flag)
@@ -66,7 +65,7 @@ class EntityTagger(Capability):
         return len(self.tagger.tags.labels)
 
     def labels_of(self, description: Mapping[str, Any], where: str) -> Sequence[str]:
-        return _tags_of(description, where).labels
+        return tag_set.of_description(description, where).labels
 
     def metrics(self) -> Sequence[str]:
         return "eval_f1", "eval_precision", "eval_recall", "eval_accuracy"
@@ -118,8 +117,7 @@ class EntityTagger(Capability):
 
     def describe(self) -> Dict[str, Any]:
         tags = self.tagger.tags
-        return {"kind": task_json.TAGS, "types": list(tags.types), "scheme": tags.scheme,
-                "crf": self.tagger.crf}
+        return task_json.of_tagger(tags.types, tags.scheme, self.tagger.crf, tags.own_tags)
 
     def outputs(self, inputs: Dict[str, tf.Tensor], mode: Mode) -> Dict[str, tf.Tensor]:
         """The best sequence of labels, and each label's score by itself."""
@@ -167,13 +165,3 @@ nothing. `scores`, float32 `[batch, words, {len(labels)}]`, of each label by its
             return Encoded(sentences.source(), decode)
 
         return Reader(self.forward(), encode, TEXT, ["entities"], "finds entities in a text")
-
-
-def _tags_of(description: Mapping[str, Any], where: str) -> TagSet:
-    """The tags of a trained tagger; raises a UserError if its description is damaged."""
-    types, scheme = description.get("types"), description.get("scheme")
-    if not (isinstance(types, list) and all(isinstance(each, str) for each in types)
-            and scheme in schemes.NAMES):
-        raise UserError(f"{where}: {task_json.FILE} is damaged: it has the types {log.brief(types)} and "
-                        f"the scheme {log.brief(scheme)}")
-    return TagSet(tuple(types), scheme)

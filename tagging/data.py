@@ -3,12 +3,13 @@
 import collections
 import dataclasses
 import pathlib
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import numpy as np
 
 from encoder import windows
 from encoder.encoding import Encoding, open_or_tokenize
+from encoder.tag_set import IOB1, IOB2, NAMES, TagSet
 from engine import log
 from engine.data import store
 from engine.data.batches import Features, Source, token_features
@@ -23,17 +24,6 @@ _SENTENCES_AT_A_TIME = 4096
 _WORDS_VERSION = 4  # of how files are cut into words and windows: other stores are prepared anew
 
 
-class TagSet(NamedTuple):
-    """What a model can predict."""
-    types: Tuple[str, ...]  # of entities
-    scheme: str  # of the files
-
-    @property
-    def labels(self) -> Tuple[str, ...]:
-        """The tags that the model learns, in the order of its outputs."""
-        return schemes.labels_of(self.types, self.scheme)
-
-
 def find_tags(file: TaggedFile) -> TagSet:
     """The types of a file's entities, and the scheme that spells most of its sentences."""
     types, spelled, num_sentences = set(), collections.Counter(), 0
@@ -41,11 +31,11 @@ def find_tags(file: TaggedFile) -> TagSet:
         entities = schemes.entities(sentence.tags)
         num_sentences += 1
         types.update(sentence.missed, (entity.type for entity in entities))
-        spelled.update(scheme for scheme in schemes.NAMES if sentence.tags == schemes.spell(
+        spelled.update(scheme for scheme in NAMES if sentence.tags == schemes.spell(
             entities, len(sentence.tags), scheme))
     if not types:
         raise UserError(f"{file.path} has no entity: every tag is O; is --tag_column right?")
-    scheme = max(schemes.NAMES, key=lambda name: spelled[name])  # of equals, the first
+    scheme = max(NAMES, key=lambda name: spelled[name])  # of equals, the first
     names = sorted(types)
     log.info(f"{file.path}: tags in the scheme {scheme}; {len(names):,} types of entities "
              f"({', '.join(names[:10])}{', ...' if len(names) > 10 else ''})")
@@ -137,7 +127,7 @@ def load_sentences(file: TaggedFile, tags: TagSet, encoding: Encoding, store_dir
     """Opens the tokenized sentences of a file; tokenizes them if the store does not have them yet."""
     content = [provenance.content_hash(file.path, store_dir), type(file).__name__, file.layout,
                file.has_tags]
-    key = {"content": content, "words": _WORDS_VERSION, "tags": [tags.types, tags.scheme],
+    key = {"content": content, "words": _WORDS_VERSION, "tags": [tags.types, tags.scheme, *tags.own_tags],
            **encoding.facts()}
     missed: Dict[str, int] = collections.Counter()  # entities that no tags can spell, by type
 
@@ -249,5 +239,10 @@ def _labels(sentence: Sentence, path: str, tags: TagSet,
                 f"{entity.type[:40]!r}, which the model does not know: the training file has "
                 f"{', '.join(tags.types[:20])}")
     # A tag of IOB1 depends on the entity before; IOB2 is learned in its place.
-    scheme = schemes.IOB2 if tags.scheme == schemes.IOB1 else tags.scheme
-    return [label_of[tag] for tag in schemes.spell(entities, len(sentence.words), scheme)]
+    scheme = IOB2 if tags.scheme == IOB1 and not tags.own_tags else tags.scheme
+    spelled = schemes.spell(entities, len(sentence.words), scheme)
+    missing = next((place for place, tag in enumerate(spelled) if tag not in label_of), None)
+    if missing is not None:
+        raise UserError(f"{path}, line {sentence.lines[missing]}: an entity needs the tag {spelled[missing]}, which "
+                        f"the model does not have: it has {', '.join(tags.labels[:20])}")
+    return [label_of[tag] for tag in spelled]

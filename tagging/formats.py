@@ -13,6 +13,7 @@ import re
 import unicodedata
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+from encoder.tag_set import IOB2, OUTSIDE, is_tag
 from engine.data import text_files
 from engine.errors import UserError
 from tagging import schemes
@@ -125,7 +126,7 @@ class Columns(TaggedFile):
             if fields and len(fields) != self._num_columns:
                 raise UserError(f"{self.path}, line {number}: {len(fields)} columns, and the first "
                                 f"line has {self._num_columns}")
-            if fields and self.has_tags and not schemes.is_tag(fields[self._tag]):
+            if fields and self.has_tags and not is_tag(fields[self._tag]):
                 raise UserError(f"{self.path}, line {number}: {fields[self._tag][:40]!r} is no "
                                 "tag: O, or one of B, I, M, E and S, a hyphen and a type, as in "
                                 "B-PER; is --tag_column right?")
@@ -142,7 +143,7 @@ class Columns(TaggedFile):
         flat = itertools.chain.from_iterable(tags)
         for _, line, fields in self._rows():
             if line.strip(_SPACES):
-                tag = next(flat) if fields else schemes.OUTSIDE
+                tag = next(flat) if fields else OUTSIDE
                 row = line if self._separator else line.rstrip(_SPACES)
                 line = f"{row}{self._separator or ' '}{tag}"
             yield line
@@ -259,4 +260,4 @@ def tags_of_spans(spans: Sequence[Span],
             missed.append(name)
         else:
             taken.append(entity)
-    return schemes.spell(taken, len(units), schemes.IOB2), missed
+    return schemes.spell(taken, len(units), IOB2), missed

@@ -7,9 +7,9 @@ import tensorflow.compat.v1 as tf
 from replication import graph_functions
 import modeling
 from encoder import bert
+from encoder.tag_set import TagSet
 from engine.model import Forward, Mode, Outputs
 from tagging import decoding, schemes
-from tagging.data import TagSet
 from tagging.decoding import Scores, Words
 
 
@@ -63,7 +63,7 @@ def words_of(config: modeling.BertConfig, tagger: Tagger, features: Dict[str, tf
 
 def best_labels(tagger: Tagger, words: Words, trained: Optional[Scores]) -> tf.Tensor:
     """The labels of the best sequence that the scheme allows, int32 [b, w]."""
-    allowed = schemes.transitions(tagger.tags.labels, tagger.tags.scheme)
+    allowed = schemes.transitions(tagger.tags)
     # A card would wait for the host at each word of the loop, for operations on a few numbers.
     with tf.device("/cpu:0"):
         return decoding.best_labels(words, decoding.constrained(allowed, trained))

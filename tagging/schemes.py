@@ -1,18 +1,14 @@
 """Schemes of tags: how the tags of words spell entities, and which may follow which.
 
-A tag is "O" or a prefix and a type: "B-PER". IOB2: B begins an entity, I continues it. IOB1: B
-begins one only right after another of its type, I all others. BIOES: E ends an entity of several
-words, and S is one of a single word. BMES: the same with M in the place of I.
+`encoder/tag_set.py` says what the schemes are.
 """
 
-from typing import Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Iterable, List, NamedTuple, Optional, Sequence
 
 import numpy as np
 
-OUTSIDE = "O"
-IOB2, IOB1, BIOES, BMES = NAMES = ("iob2", "iob1", "bioes", "bmes")
+from encoder.tag_set import BIOES, BMES, IOB1, OUTSIDE, PREFIXES, TagSet, split
 
-_PREFIXES = {IOB1: "BI", IOB2: "BI", BIOES: "BIES", BMES: "BMES"}
 _MARKS_ENDS = (BIOES, BMES)
 
 
@@ -28,18 +24,6 @@ class Transitions(NamedTuple):
     pairs: np.ndarray  # [from, to]
     first: np.ndarray  # may be a sentence's first, [labels]
     last: np.ndarray  # may be its last, [labels]
-
-
-def is_tag(text: str) -> bool:
-    """Whether a text is a tag of any scheme."""
-    prefix, entity_type = split(text)
-    return text == OUTSIDE or prefix in tuple("BIMES") and bool(entity_type)
-
-
-def split(tag: str) -> Tuple[str, str]:
-    """Prefix and type of a tag; the type of "O" is empty."""
-    prefix, _, entity_type = tag.partition("-")
-    return prefix, entity_type
 
 
 def entities(tags: Sequence[str]) -> List[Entity]:
@@ -65,7 +49,7 @@ def entities(tags: Sequence[str]) -> List[Entity]:
 def spell(its_entities: Iterable[Entity], num_words: int, scheme: str) -> List[str]:
     """The tags of a sentence with these entities, which do not overlap."""
     tags = [OUTSIDE] * num_words
-    inside = _PREFIXES[scheme][1]
+    inside = PREFIXES[scheme][1]
     before: Optional[Entity] = None
     for entity in sorted(its_entities, key=lambda entity: entity.first):
         prefixes = ["B"] + [inside] * (entity.last - entity.first)
@@ -79,19 +63,16 @@ def spell(its_entities: Iterable[Entity], num_words: int, scheme: str) -> List[s
     return tags
 
 
-def labels_of(types: Iterable[str], scheme: str) -> Tuple[str, ...]:
-    """All tags of these types: "O" and, type by type, each prefix of the scheme."""
-    return (OUTSIDE, *(f"{prefix}-{entity_type}" for entity_type in types
-                       for prefix in _PREFIXES[scheme]))
-
-
-def transitions(labels: Sequence[str], scheme: str) -> Transitions:
-    """Which of the labels of a scheme may follow which; for IOB1 those of IOB2."""
-    prefixes, types = zip(*map(split, labels))
+def transitions(tags: TagSet) -> Transitions:
+    """Which labels may follow which: as the scheme has it, for IOB1 as IOB2; of other code's, any."""
+    if tags.own_tags:
+        any_label = np.ones(len(tags.own_tags), bool)
+        return Transitions(np.ones((len(any_label),) * 2, bool), any_label, any_label)
+    prefixes, types = zip(*map(split, tags.labels))
     prefixes, types = np.array(prefixes), np.array(types)
     continues = np.isin(prefixes, ["I", "M", "E"])  # the entity of the word before
     opens = np.isin(prefixes, ["B", "I", "M"])  # an entity that the next word may continue
     same = opens[:, np.newaxis] & (types[:, np.newaxis] == types)
-    must_continue = opens if scheme in _MARKS_ENDS else np.zeros_like(opens)
+    must_continue = opens if tags.scheme in _MARKS_ENDS else np.zeros_like(opens)
     pairs = np.where(continues, same, ~must_continue[:, np.newaxis])
     return Transitions(pairs, ~continues, ~must_continue)

@@ -138,15 +138,6 @@ def test_the_kind_is_what_transformers_takes_it_for(tmp_path, changes, num_label
     assert description["max_seq_length"] == 16  # as many as the model has positions
 
 
-def test_a_token_classifier_s_head_is_no_classifier_here(tmp_path):
-    source = write_huggingface(
-        tmp_path / "source", classifier_tensors(3),
-        config={**config_entries("classes"), "architectures": ["BertForTokenClassification"]})
-    warning, = convert_from_huggingface(source, str(tmp_path / "ours")).warnings
-    assert "classifier.weight" in warning
-    assert not (tmp_path / "ours" / "task.json").exists()
-
-
 @pytest.mark.parametrize("changes, message", [
     ({"id2label": {"0": "a", "2": "b"}}, "id2label is no map from 0, 1, 2"),
     ({"id2label": ["a", "b"]}, "id2label is no map"),

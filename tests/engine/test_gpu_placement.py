@@ -26,7 +26,7 @@ from pretraining import model as pretraining_model
 from reading import model as reading_model
 from similarity import model as similarity_model
 from similarity.model import Objective
-from tagging import model as tagging_model, schemes
+from tagging import model as tagging_model
 from tagging.data import TagSet
 from tagging.model import Tagger
 from trainings import settings
@@ -51,7 +51,7 @@ PAIRS = {**dict.fromkeys(("anchor_ids", "anchor_mask"), ((LENGTH,), np.int32)),
          "keys": ((2, 2), np.float32), "scores": ((), np.float32)}
 TRIPLES = {**PAIRS, "keys": ((3, 2), np.float32),
            **dict.fromkeys(("candidate_ids", "candidate_mask"), ((2, LENGTH), np.int32))}
-TAGS = TagSet(("LOC", "PER"), schemes.IOB2)
+TAGS = TagSet(("LOC", "PER"), "iob2")
 WORDS = {**dict.fromkeys(("first_pieces", "label_ids"), ((LENGTH,), np.int32)),
          "num_words": ((), np.int32),
          **dict.fromkeys(("opens", "closes", "weights"), ((), np.float32))}

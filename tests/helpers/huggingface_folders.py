@@ -1,9 +1,11 @@
 """A small BERT in a Hugging Face folder, for the tests of the conversion."""
 
 import json
+import os
+import shutil
 
 import numpy as np
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from bert_reference import reference_bert
 from modeling import BertConfig
@@ -121,3 +123,52 @@ def classifier_tensors(num_labels):
                               for name, shape in {**ENCODER, **POOLER}.items()},
                            "classifier.weight": (num_labels, HIDDEN),
                            "classifier.bias": (num_labels,)})
+
+
+# BERT's names → those of a type, in turn, as transformers 5 has them; what it lacks; its configuration.
+_DISTILBERT = (
+    ("bert.encoder.layer.", "distilbert.transformer.layer."), ("bert.embeddings.", "distilbert.embeddings."),
+    ("attention.self.query.", "attention.q_lin."), ("attention.self.key.", "attention.k_lin."),
+    ("attention.self.value.", "attention.v_lin."), ("attention.output.dense.", "attention.out_lin."),
+    ("attention.output.LayerNorm.", "sa_layer_norm."), ("intermediate.dense.", "ffn.lin1."),
+    ("output.dense.", "ffn.lin2."), ("output.LayerNorm.", "output_layer_norm."),
+    ("cls.predictions.transform.dense.", "vocab_transform."),
+    ("cls.predictions.transform.LayerNorm.", "vocab_layer_norm."),
+    ("cls.predictions.bias", "vocab_projector.bias"))
+_DISTILBERT_ENTRIES = {
+    "hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads",
+    "intermediate_size": "hidden_dim", "hidden_act": "activation", "hidden_dropout_prob": "dropout",
+    "attention_probs_dropout_prob": "attention_dropout"}
+_NOT_IN_DISTILBERT = ("layer_norm_eps", "type_vocab_size")
+
+
+def as_type(kind, source, folder, *, prefix=True, **config):
+    """Writes a folder of BERT's as one of "distilbert" or "electra", which have no pooler.
+
+    Args:
+        prefix: whether the encoder's names have one.
+        config: entries to change.
+    """
+    shutil.copytree(str(source), str(folder))
+    names = _DISTILBERT if kind == "distilbert" else (("bert.", "electra."),)
+    tensors = {}
+    for name, value in load_file(os.path.join(str(source), "model.safetensors")).items():
+        if name.startswith("bert.pooler") or kind == "distilbert" and "token_type" in name:
+            continue
+        for ours, theirs in names:
+            name = name.replace(ours, theirs)
+        tensors[name if prefix else name.replace(f"{kind}.", "", 1)] = value
+    save_file(tensors, os.path.join(str(folder), "model.safetensors"))
+    path = os.path.join(str(folder), "config.json")
+    with open(path) as file:
+        entries = json.load(file)
+    entries["architectures"] = [name.replace("Bert", {"distilbert": "DistilBert", "electra": "Electra"}[kind])
+                                for name in entries.get("architectures", ["BertModel"])]
+    if kind == "distilbert":
+        entries = {_DISTILBERT_ENTRIES.get(name, name): value for name, value in entries.items()
+                   if name not in _NOT_IN_DISTILBERT}
+    else:
+        entries["embedding_size"] = entries["hidden_size"]
+    with open(path, "w") as file:
+        json.dump({**entries, "model_type": kind, **config}, file)
+    return str(folder)

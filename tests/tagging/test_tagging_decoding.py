@@ -8,11 +8,13 @@ import tensorflow.compat.v1 as tf
 
 from benchmarks import step_graph
 from conftest import plain_session
+from encoder.tag_set import TagSet
 from engine.model import INFERENCE
 from tagging import decoding, schemes
 from tagging.decoding import Scores, Words
 
-LABELS = schemes.labels_of(("A",), "bioes")  # 5
+TAGS = TagSet(("A",), "bioes")
+LABELS = TAGS.labels  # 5
 NUM_WORDS = np.array([4, 1, 3, 2])
 OPENS, CLOSES = np.array([1, 1, 0, 0], np.float32), np.array([1, 1, 1, 0], np.float32)
 
@@ -53,7 +55,7 @@ def sequences(window):
 @pytest.mark.parametrize("has_crf", (False, True))
 def test_the_best_sequence_is_the_best_of_all_that_the_scheme_allows(problem, has_crf):
     emissions, _, trained = problem
-    allowed = schemes.transitions(LABELS, "bioes")
+    allowed = schemes.transitions(TAGS)
     scores = decoding.constrained(allowed, Scores(*map(tf.constant, trained)) if has_crf else None)
     with plain_session() as session:
         found = session.run(decoding.best_labels(words_of(emissions), scores))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from conftest import SHARED_DATA
+from encoder.tag_set import NAMES, TagSet
 from engine.errors import UserError
 from tagging import data, evaluation, formats, report, schemes
 from tagging.formats import Layout
@@ -21,7 +22,7 @@ SPELLED = {
 ENTITIES = [Entity("A", 0, 1), Entity("A", 2, 2), Entity("B", 4, 4), Entity("A", 5, 5)]
 
 
-@pytest.mark.parametrize("scheme", schemes.NAMES)
+@pytest.mark.parametrize("scheme", NAMES)
 def test_a_scheme_spells_entities_and_is_read_back(scheme):
     assert schemes.spell(ENTITIES, 6, scheme) == SPELLED[scheme]
     assert schemes.entities(SPELLED[scheme]) == ENTITIES
@@ -43,8 +44,8 @@ def test_the_scheme_of_a_file_spells_most_of_its_sentences(
 
 @pytest.mark.parametrize("scheme", ("iob2", "bioes", "bmes"))
 def test_a_sequence_is_allowed_if_its_entities_spell_it(scheme):
-    labels = schemes.labels_of(("A", "B"), scheme)
-    pairs, first, last = schemes.transitions(labels, scheme)
+    two = TagSet(("A", "B"), scheme)
+    labels, (pairs, first, last) = two.labels, schemes.transitions(two)
     generator = random.Random(1)
     num_allowed = 0
     for _ in range(2000):

@@ -1,0 +1,189 @@
+"""DistilBERT and ELECTRA become a BERT that computes the same; weights in several files and in 16 bits."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import toy_runs
+from commands import results_in, run_here
+from conftest import TinyModel, checkpoint_values
+from distillation import run as distillation
+from encoder.convert import convert_from_huggingface, convert_from_tensorflow
+from engine.errors import UserError
+from huggingface_folders import (
+    CONFIG, ENCODER, HEADS, HIDDEN, POOLER, as_type, assert_same_values, classifier_tensors, config_entries, prefixed,
+    random_tensors, write_bare_encoder, write_huggingface)
+
+SEGMENTS = "bert.embeddings.token_type_embeddings.weight"
+PREDICTIONS = {name: shape for name, shape in HEADS.items() if "predictions" in name}
+
+
+@pytest.mark.parametrize("prefix", (True, False))
+@pytest.mark.parametrize("model_type", ("distilbert", "electra"))
+def test_an_encoder_of_another_type_becomes_a_bert_of_the_same_values(model_type, prefix, tmp_path):
+    """The values are transposed as BERT's are, and those of segments are zeros where there are none."""
+    tensors = prefixed(random_tensors(ENCODER))
+    bert = write_huggingface(tmp_path / "bert", tensors)
+    if model_type == "distilbert":
+        tensors[SEGMENTS] = np.zeros_like(tensors[SEGMENTS])
+    source = as_type(model_type, bert, tmp_path / "source", prefix=prefix)
+    conversion = convert_from_huggingface(source, str(tmp_path / "ours"))
+    pooler, = conversion.warnings
+    assert pooler.startswith("no pooler among the weights")
+    convert_from_tensorflow(conversion.output, str(tmp_path / "back"))
+    assert_same_values(load_file(str(tmp_path / "back" / "model.safetensors")), tensors)
+    assert json.loads((tmp_path / "back" / "config.json").read_text()) == {
+        **CONFIG, "architectures": ["BertModel"]}
+
+
+def test_the_words_that_distilbert_predicts_are_bert_s(tmp_path):
+    tensors = prefixed(random_tensors({**ENCODER, **PREDICTIONS}))
+    source = as_type("distilbert", write_huggingface(tmp_path / "bert", tensors), tmp_path / "source",
+                     architectures=["DistilBertForMaskedLM"])
+    path = os.path.join(source, "model.safetensors")
+    held = load_file(path)
+    save_file({**held, "vocab_projector.weight": held["distilbert.embeddings.word_embeddings.weight"].copy()}, path)
+    conversion = convert_from_huggingface(source, str(tmp_path / "ours"))
+    convert_from_tensorflow(conversion.output, str(tmp_path / "back"))
+    tensors[SEGMENTS] = np.zeros_like(tensors[SEGMENTS])
+    assert_same_values(load_file(str(tmp_path / "back" / "model.safetensors")), tensors)
+
+
+def test_the_head_of_a_discriminator_is_left_out_with_a_line(tmp_path):
+    tensors = {**prefixed(random_tensors(ENCODER)), "discriminator_predictions.dense.weight": np.zeros((2, 2), "f4")}
+    source = as_type("electra", write_huggingface(tmp_path / "bert", tensors), tmp_path / "source")
+    head, _ = convert_from_huggingface(source, str(tmp_path / "ours")).warnings
+    assert "no place for it: discriminator_predictions.dense.weight" in head
+
+
+RELU = {"pre_classifier.weight": (HIDDEN, HIDDEN), "pre_classifier.bias": (HIDDEN,)}
+GELU = {"classifier.dense.weight": (HIDDEN, HIDDEN), "classifier.out_proj.weight": (2, HIDDEN)}
+OUTPUTS = {"classifier.weight": (2, HIDDEN), "classifier.bias": (2,)}
+
+
+@pytest.mark.parametrize("model_type, head, config, message", [
+    ("distilbert", {**RELU, **OUTPUTS}, {"architectures": ["DistilBertForSequenceClassification"]},
+     "pre_classifier.bias, which computes ReLU where BERT's pooler computes tanh; the encoder alone"),
+    ("electra", GELU, {"architectures": ["ElectraForSequenceClassification"]},
+     "classifier.dense.weight, which computes GELU where"),
+    ("electra", {"electra.embeddings_project.weight": (HIDDEN, 8)}, {},
+     "embeddings_project.weight, which projects embeddings after their LayerNorm"),
+    ("electra", OUTPUTS, {"architectures": ["ElectraForMultipleChoice"]},
+     "classifier.bias, of a head that no model here has; the encoder alone can be converted: AutoModel"),
+    ("electra", {**OUTPUTS, "crf.transitions": (2, 2)},
+     {"architectures": ["ElectraForTokenClassification"], "id2label": {"0": "O", "1": "B-A"}},
+     "crf.transitions, of a head that no model here has"),
+    ("electra", {"qa_outputs.weight": (3, HIDDEN), "qa_outputs.bias": (3,)},
+     {"architectures": ["ElectraForQuestionAnswering"]}, "qa_outputs.weight has the shape .3, 12."),
+    ("electra", {}, {"architectures": ["ElectraForQuestionAnswering"]}, "lacks 2 of the 2 variables of a BERT's reader"),
+    ("electra", {}, {"model_type": "bert"}, "lacks 37 of the 37 variables of a BERT's encoder"),
+    ("distilbert", {}, {"model_type": "bert"}, "config.json lacks 'hidden_size': is its model_type, 'bert', right"),
+    ("distilbert", {}, {"model_type": "electra"}, "lacks 'hidden_size': is its model_type, 'electra', right"),
+    ("electra", {}, {"model_type": "distilbert"}, "lacks 'dim': is its model_type, 'distilbert', right"),
+    ("electra", {}, {"model_type": ["electra"]}, r"model_type is \['electra'\]; only .*\(bert, electra, ernie, distilbert\)"),
+])
+def test_what_no_bert_computes_is_refused_by_name(model_type, head, config, message, tmp_path):
+    tensors = {**prefixed(random_tensors(ENCODER)), **random_tensors(head)}
+    source = as_type(model_type, write_huggingface(tmp_path / "bert", tensors), tmp_path / "source", **config)
+    with pytest.raises(UserError, match=message):
+        convert_from_huggingface(source, str(tmp_path / "ours"))
+    assert not (tmp_path / "ours").exists()
+
+
+def split_into(folder, tensors, count):
+    """Replaces a folder's file of tensors by several, and the list of what is in which."""
+    os.remove(os.path.join(folder, "model.safetensors"))
+    parts = [f"model-{number + 1:05}-of-{count:05}.safetensors" for number in range(count)]
+    in_part = {name: parts[number % count] for number, name in enumerate(sorted(tensors))}
+    for part in parts:
+        save_file({name: tensors[name] for name in tensors if in_part[name] == part}, os.path.join(folder, part))
+    with open(os.path.join(folder, "model.safetensors.index.json"), "w") as file:
+        json.dump({"metadata": {"total_size": 1}, "weight_map": in_part}, file)
+    return parts
+
+
+def test_weights_in_several_files_are_those_in_one_and_a_missing_file_is_named(tmp_path):
+    tensors = classifier_tensors(3)
+    source = write_huggingface(tmp_path / "source", tensors, config=config_entries("classes"))
+    expected = convert_from_huggingface(source, str(tmp_path / "expected"))
+    *_, last = split_into(source, tensors, 3)
+    conversion = convert_from_huggingface(source, str(tmp_path / "ours"))
+    assert_same_values(checkpoint_values(conversion.output), checkpoint_values(expected.output))
+    os.remove(os.path.join(source, last))
+    with pytest.raises(UserError, match=f"index.json names 3 files, and {last} is missing: copy all of them"):
+        convert_from_huggingface(source, str(tmp_path / "more"))
+    with open(os.path.join(source, "model.safetensors.index.json"), "w") as file:
+        json.dump({"weight_map": []}, file)
+    with pytest.raises(UserError, match="index.json is damaged: 'weight_map'"):
+        convert_from_huggingface(source, str(tmp_path / "more"))
+    assert not (tmp_path / "more").exists()
+
+
+def test_bfloat16_is_the_upper_half_of_float32(tmp_path):
+    """NumPy has no such type, so that the file is written by hand."""
+    tensors = prefixed(random_tensors({**ENCODER, **POOLER}))
+    source = write_huggingface(tmp_path / "source", tensors)
+    halves = {name: (value.view("<u4") >> 16).astype("<u2") for name, value in tensors.items()}
+    header, place = {"__metadata__": {"format": "pt"}}, 0
+    for name, half in halves.items():
+        header[name] = {"dtype": "BF16", "shape": list(half.shape), "data_offsets": [place, place + half.nbytes]}
+        place += half.nbytes
+    text = json.dumps(header).encode()
+    with open(os.path.join(source, "model.safetensors"), "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text + b"".join(half.tobytes() for half in halves.values()))
+    conversion = convert_from_huggingface(source, str(tmp_path / "ours"))
+    convert_from_tensorflow(conversion.output, str(tmp_path / "back"))
+    assert_same_values(load_file(str(tmp_path / "back" / "model.safetensors")), {
+        name: (half.astype("<u4") << 16).view("<f4") for name, half in halves.items()})
+
+
+def pickles_alone(folder):
+    os.rename(os.path.join(folder, "model.safetensors"), os.path.join(folder, "pytorch_model.bin.index.json"))
+
+
+def test_pickles_in_several_files_are_refused(tmp_path):
+    source = write_bare_encoder(tmp_path / "source")
+    pickles_alone(source)
+    with pytest.raises(UserError, match="is a pickle"):
+        convert_from_huggingface(source, str(tmp_path / "ours"))
+
+
+@pytest.fixture(scope="module")
+def converted(two_layers, tmp_path_factory):
+    """A function that gives a model of two layers, converted from a type."""
+    folder = tmp_path_factory.mktemp("types")
+    convert_from_tensorflow(two_layers.init_checkpoint, str(folder / "bert"))
+    models = {}
+    for model_type in ("distilbert", "electra"):
+        ours = folder / f"ours-{model_type}"
+        conversion = convert_from_huggingface(as_type(model_type, folder / "bert", folder / model_type), str(ours))
+        models[model_type] = TinyModel(str(ours / "vocab.txt"), str(ours / "bert_config.json"), conversion.output)
+    return models
+
+
+@pytest.mark.parametrize("model_type, run, metric", [
+    ("distilbert", "run_classifier", "eval_accuracy"), ("electra", "tagging.run --crf", "eval_f1"),
+    ("distilbert", "run_squad", "f1"), ("electra", "similarity.run", "mrr_at_10")])
+def test_a_converted_model_is_fine_tuned_and_evaluated(model_type, run, metric, converted, tmp_path, capsys):
+    (tmp_path / run).mkdir()
+    toy_runs.train(run, tmp_path, converted[model_type], do_eval=True, num_train_epochs=0.2,
+                   num_cpu_replicas=1)
+    said = capsys.readouterr().err
+    drawn = [line for line in said.splitlines() if "initialized at random" in line]
+    assert len(drawn) == 1 and "bert/pooler/dense/kernel" in drawn[0] and "encoder" not in drawn[0]
+    assert metric in results_in(tmp_path / run)
+
+
+def test_a_converted_distilbert_is_a_student(converted, tiny_classifier, tmp_path):
+    flags = toy_runs.RUNS["run_classifier"](tmp_path)
+    run_here({**toy_runs.SHARED, **flags, "teacher": tiny_classifier, "num_train_epochs": 0.2,
+              "stage": "prediction", "learning_rate": 1e-4,
+              "student": os.path.dirname(converted["distilbert"].init_checkpoint), "output_dir": tmp_path / "out"},
+             distillation)
+    trained = checkpoint_values(str(tmp_path / "out"))
+    start = checkpoint_values(converted["distilbert"].init_checkpoint)
+    name = "bert/encoder/layer_1/output/dense/kernel"
+    assert 0 < np.abs(trained[name] - start[name]).max() < 0.1 * np.abs(start[name]).max()
