@@ -208,8 +208,8 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
         warnings.append("it is a classifier whose labels are not known: --from_checkpoint and "
                         "--labels make a model folder of it, which keeps its head")
     if description.get("version_2_with_negative"):
-        warnings.append("questions may have no answer: transformers' pipeline gives that with "
-                        "handle_impossible_answer=True alone")
+        warnings.append("questions may have no answer, which a folder there cannot say: compare an answer's "
+                        "score with that of [CLS]")
     rows = [row for row in matched.rows if not (
         head in (variables.TAGGER, variables.READER) and row.tensorflow.startswith(variables.POOLER_SCOPE))]
     with files.new_folder(output_dir, "--output_dir", again=True) as folder:

@@ -6,6 +6,7 @@ What they compute is held against a NumPy transcription of BERT in Hugging Face'
 
 import json
 import os
+import re
 
 import numpy as np
 import pytest
@@ -172,7 +173,7 @@ def test_a_reader_computes_the_same_and_comes_back_with_the_same_bits(tmp_path):
 
 
 @pytest.mark.parametrize("change, message", [
-    (dict(version_2_with_negative=True), "handle_impossible_answer=True"),
+    (dict(version_2_with_negative=True), "compare an answer's score with that of .CLS."),
     (dict(kind="poems"), "a model of the kind 'poems', which transformers does not have")])
 def test_what_a_folder_there_cannot_say_is_told(change, message, tmp_path):
     convert_from_huggingface(write_folder(tmp_path / "source", "QuestionAnswering", 2), str(tmp_path / "ours"))
@@ -182,7 +183,8 @@ def test_what_a_folder_there_cannot_say_is_told(change, message, tmp_path):
         with pytest.raises(UserError, match=message):
             convert_from_tensorflow(str(tmp_path / "ours"), str(tmp_path / "out"))
     else:
-        assert message in "".join(convert_from_tensorflow(str(tmp_path / "ours"), str(tmp_path / "out")).warnings)
+        warning, = convert_from_tensorflow(str(tmp_path / "ours"), str(tmp_path / "out")).warnings
+        assert re.search(message, warning)
 
 
 def test_a_tagger_s_layer_of_another_number_of_tags_is_one_line(tmp_path):
