@@ -5,6 +5,7 @@
   python -m benchmarks.quality sst-2 --epochs=0.1 --precisions float32 bfloat16 --optimizers ...
   python -m benchmarks.quality tagging --train_file=train.txt --dev_file=dev.txt ...
   python -m benchmarks.quality reading --train_file=train.json --dev_file=dev.json ...
+  python -m benchmarks.quality choice --train_file=train.jsonl --dev_file=dev.jsonl ...   # benchmarks.next_sentences
 
 The same data, weights, examples a step, epochs, learning rate and schedule. Tagging reads CoNLL's
 columns or CLUENER's lines. Reading has questions of at most 32 tokens and windows of 192 that
@@ -57,6 +58,9 @@ TASKS = {
     "sts-b": _of_glue("sts-b", "STS-B", "pearson", "spearman"),
     "tagging": Task(f"-m tagging.run {_FILES} --do_eval",
                     f"benchmarks.peers.huggingface_ner {_FILES} --epochs={{epochs}}"),
+    "choice": Task(f"-m choice.run {_FILES} --do_eval --max_seq_length=96",
+                   f"benchmarks.peers.huggingface_choice {_FILES} --num_steps={{steps}} --max_seq_length=96",
+                   ("accuracy",), epochs=1),
     "reading": Task(
         "run_squad.py --train_file={train_file} --predict_file={dev_file} --do_predict --doc_stride=96 "
         f"{_WINDOWS} --max_query_length=32",

@@ -18,6 +18,7 @@ SCORER = "scorer"  # a classifier with two classes: whether a phrase fits a slot
 SIMILARITY = "similarity"  # gives each text a vector
 ANSWERS = "answers"
 TAGS = "tags"  # of words
+CHOICE = "multiple_choice"  # the right one among the choices of a question
 OWN_CLASSIFIERS = (SCORER,)  # which Hugging Face has no name for
 
 _ENTRIES = {"kind": str, "do_lower_case": bool, "max_seq_length": int}  # of any model

@@ -20,6 +20,7 @@ CLASSES = {
     task_json.SIMILARITY: "similarity.capability.TextEncoder",
     task_json.ANSWERS: "reading.capability.AnswerFinder",
     task_json.TAGS: "tagging.capability.EntityTagger",
+    task_json.CHOICE: "choice.capability.Chooser",
 }
 
 # Kinds with labels of no task, or without labels → the command that trains and evaluates them.

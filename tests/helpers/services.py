@@ -130,6 +130,7 @@ def toy_models(folder, tiny_model):
                       label_separator=";"),
         "regression": dict(labels, kind="regression", labels=[], takes_pairs=True),
         "pairs": dict(labels, kind="classes", labels=["no", "yes"], takes_pairs=True),
+        "choice": dict(kind="multiple_choice"),
         "vectors": dict(kind="similarity", pooling="mean", query_prefix="", matryoshka=[])}
     for name, description in described.items():
         folders[name] = str(folder / name)
@@ -146,8 +147,8 @@ def write_model(folder, tiny_model, description, bias=0.0):
     with open(os.path.join(folder, "task.json"), "w") as file:
         json.dump(dict(do_lower_case=True, max_seq_length=24, **description), file)
     values, head = checkpoint_values(tiny_model.init_checkpoint), {}
-    if "labels" in description:
-        outputs, draw = len(description["labels"]) or 1, np.random.RandomState(0)
+    if "labels" in description or description["kind"] == "multiple_choice":
+        outputs, draw = len(description.get("labels", ())) or 1, np.random.RandomState(0)
         head = {"output_bias": np.array([*[0] * (outputs - 1), bias], np.float32),
                 "output_weights": draw.randn(outputs, 16).astype(np.float32)}
     checkpoints.write_checkpoint(os.path.join(folder, "model.ckpt"), {**values, **head})

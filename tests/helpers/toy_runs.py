@@ -9,6 +9,7 @@ import re
 from types import ModuleType
 from typing import Any, Callable, Dict
 
+import choice_files
 import similarity_files
 from commands import Flags, run_here
 from conftest import TinyModel, write_cola
@@ -56,6 +57,13 @@ def _questions(folder) -> Flags:
                 max_seq_length=32, max_query_length=8, doc_stride=10)
 
 
+def _choices(folder) -> Flags:
+    return dict(train_file=choice_files.write(folder / "choices.jsonl", choice_files.made_up(80)),
+                dev_file=choice_files.write(folder / "few choices.jsonl", choice_files.made_up(9, 1)),
+                test_file=choice_files.write(folder / "more choices.jsonl", choice_files.made_up(9, 2)),
+                num_train_epochs=2, max_seq_length=24)
+
+
 def _pairs(folder) -> Flags:
     return dict(train_file=similarity_files.write(folder / "pairs.tsv", similarity_files.pairs(80)),
                 dev_file=similarity_files.write(folder / "asked.tsv", similarity_files.pairs(9, 1)),
@@ -86,6 +94,7 @@ RUNS: Dict[str, Callable[[Any], Flags]] = {
     "rewriting.run": _slots,
     "tagging.run --crf": _tags,
     "run_squad": _questions,
+    "choice.run": _choices,
     "similarity.run": _pairs,
     "similarity.run --loss=score": _scored,
     "distillation.run --stage=general": _general,

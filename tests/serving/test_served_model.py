@@ -15,6 +15,7 @@ from engine.cli import device_flags
 from engine.disk import files
 from engine.errors import UserError
 from runs import kinds
+from runs.capability import PAIR
 from runs.rows import Example
 from runs.text_predictor import TextPredictor
 from serving import model, session
@@ -56,9 +57,11 @@ def assert_close(values, expected):
         assert values == expected
 
 
-def texts_of(takes_pairs, count=40):
+def texts_of(takes, count=40):
     firsts, seconds = sentences(count), sentences(count, seed=1)
-    if takes_pairs:  # a scorer reads the slot, and answers the others with an error
+    if takes.most is None:  # two choices or three
+        return [(first, second, *firsts[:1 + index % 2]) for index, (first, second) in enumerate(zip(firsts, seconds))]
+    if takes.pairs:  # a scorer reads the slot, and answers the others with an error
         return [(first, f"{second} [MASK] {first}" if index % 3 else second)
                 for index, (first, second) in enumerate(zip(firsts, seconds))]
     return firsts
@@ -68,7 +71,7 @@ def examples_of(texts):
     return [Example((text,) if isinstance(text, str) else text) for text in texts]
 
 
-KINDS = ["classifier", "multi", "regression", "pairs", "tagger", "reader", "scorer", "vectors"]
+KINDS = ["classifier", "multi", "regression", "pairs", "tagger", "reader", "scorer", "vectors", "choice"]
 
 
 @pytest.fixture(scope="module")
@@ -86,10 +89,10 @@ def test_each_kind_answers_many_callers_as_the_predictor_does(toys, kind, engine
                 serve(toys[kind], engine=engine)
             return
     served, predictor = serve(toys[kind], engine=engine), TextPredictor(toys[kind], num_cpu_replicas=1)
-    texts = texts_of(served.reader.takes.pairs)
+    texts = texts_of(served.reader.takes)
     assert_close(entries(ask_at_a_time(served, texts)), predictor(texts))
     if served.reader.takes.pairs is None:
-        pairs = texts_of(True)
+        pairs = texts_of(PAIR)
         assert_close(entries(answer(served, examples_of(pairs))), predictor(pairs))
     served.close()
     predictor.close()

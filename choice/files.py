@@ -1,0 +1,225 @@
+"""Questions with choices, from files as people have them: a row of a table, or an object of JSON, each.
+
+An object's choices are a list, or keys of their own; it may also have a text with several questions, as in RACE.
+"""
+
+import itertools
+import json
+import re
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from engine import log
+from engine.data import text_files
+from engine.data.text_files import OddRows, Path, attempt
+from engine.disk import files
+from engine.disk.parts import Part
+from engine.errors import UserError
+from runs import columns
+from runs.rows import UNREAD, Columns, Example, Split, read_rows
+
+EXTENSIONS = (*text_files.FORMATS, ".json")
+
+# Common names, the likeliest first: of a text that a question is about, of the question, of lists of choices.
+_CONTEXTS = "context article passage story paragraph sent1 premise".split()
+_QUESTIONS = "question question_stem stem query prompt goal problem sent2 ctx sentence startphrase text".split()
+_LISTS = "choices options endings candidates alternatives".split()
+_ANSWERS = ("answer answerkey answer_key label correct correct_answer gold target answer_idx answer_index "
+            "gold_label").split()
+# A column with one of the choices, such as ending0, option_b, sol1, or C.
+_CHOICE = re.compile("(choice|option|ending|answer|sol|solution|candidate|alternative|opt)?[ _-]?([0-9]{1,2}|[a-h])")
+_HEADER_NAMES = (*_CONTEXTS, *_QUESTIONS, *_ANSWERS, "ending0", "choice1", "option1", "choice_a", "option_a")
+
+Where = Tuple[str, str, Any]  # a file, "line" or "entry", and its number
+Rows = Iterator[Tuple[Where, Optional[Mapping[str, Any]]]]  # values by the names of columns; None: not read
+
+
+class Given(NamedTuple):
+    """Columns, each by its name or, in a table, by its number from 1."""
+    texts: Sequence[str] = ()  # a question, or what it is about and the question
+    choices: Sequence[str] = ()  # one with lists, or one for each choice
+    answer: Sequence[str] = ()  # one, or none
+
+
+class Question(NamedTuple):
+    """A question and its choices."""
+    context: str  # what it is about; "" for a question by itself
+    text: str
+    choices: Sequence[str]
+    labels: Sequence[str]  # of the choices, if the file names them
+    answer: str  # as the file has it; "" without one
+
+    def texts(self) -> Tuple[str, ...]:
+        """The one before the first [SEP], and those behind it: with `_` in a question, the choice takes its place."""
+        before, blank, after = self.text.partition("_")
+        return (self.context, *(before + choice + after.lstrip("_") if blank else f"{before} {choice}".strip()
+                                for choice in self.choices)) if self.context else (self.text, *self.choices)
+
+    def right(self, way: str) -> Optional[int]:
+        """The number of the right choice, from 0; None if the answer names none in this way, one of _WAYS."""
+        names, answer = list(map(str, _WAYS[way](self))), self.answer
+        if way == _LABELS and not self.labels:
+            answer = answer.upper()
+        return names.index(answer) if answer in names else None
+
+
+# How answers name choices → the names of a question's choices.
+_LABELS = "labels"
+_WAYS: Mapping[str, Callable[[Question], Iterable[Any]]] = {
+    _LABELS: lambda question: question.labels or map(chr, range(ord("A"), ord("A") + len(question.choices))),
+    "numbers from 0": lambda question: range(len(question.choices)),
+    "numbers from 1": lambda question: range(1, 1 + len(question.choices)), "texts": lambda question: question.choices}
+
+
+class ChoiceFile(NamedTuple):
+    """A file of questions. Made by `open_file`."""
+    path: str
+    columns: Given  # by their names; without an answer if it is not read
+    names: Sequence[str]  # of all columns
+    split: Optional[Split]  # of a table
+    way: str = ""  # one of _WAYS
+
+    def questions(self, odd: Optional[OddRows] = None, part: Optional[Part] = None) -> Iterator[Optional[Question]]:
+        """The questions of the file or a part; `odd` counts those that cannot be read, which are None."""
+        return (row and attempt(odd, None, self._question, where, row) for where, row in self._rows(odd, part))
+
+    def examples(self) -> Iterator[Example]:
+        """The questions as the model reads them; their labels are the numbers of the right choices, if they are read."""
+        for where, row in self._rows():
+            question = self._question(where, row)
+            right = question.right(self.way) if self.way else None
+            if self.way and right is None:
+                raise UserError("{}, {} {}: the answer is {}, and must be one of the {} choices; in this file answers "
+                                "are {}".format(*where, log.brief(repr(question.answer)), len(question.choices), self.way))
+            yield Example(question.texts(), right)
+
+    def _rows(self, odd: Optional[OddRows] = None, part: Optional[Part] = None) -> Rows:
+        if not self.split:
+            return _objects(part or self.path, odd)
+        return (((self.path, "line", line), None if example is UNREAD else dict(zip(self.names, example.texts)))
+                for line, _, example in read_rows(None, self.split, "", odd, part=part))
+
+    def _question(self, where: Where, row: Mapping[str, Any]) -> Question:
+        texts, names, answer = self.columns
+        labels, choices = _listed(row.get(names[0])) if len(names) == 1 else (
+            [], [row[name] for name in names if row.get(name) not in (None, "")])
+        if len(choices) < 2 or labels and len(labels) != len(choices):
+            raise UserError("{}, {} {}: a question has two choices or more, and as many labels or none, not {}".format(
+                *where, log.brief(json.dumps([*choices, *labels]))))
+        named = [(name, row.get(name)) for name in (*texts, *answer)] + [(names[0], each) for each in (*choices, *labels)]
+        for name, value in named:
+            if not isinstance(value, (str, int, float)):
+                raise UserError("{}, {} {}: {!r} is {}, and must be a text".format(*where, name, json.dumps(value)[:40]))
+        written = [text_files.whole_characters(str(value)).strip() for _, value in named]
+        first, last = len(texts) + len(answer), len(named) - len(labels)
+        return Question(*["", *written[:len(texts)]][-2:], written[first:last], written[last:],
+                        "".join(written[len(texts):first]))
+
+
+def _listed(value: Any) -> Tuple[Sequence[Any], Sequence[Any]]:
+    """The labels and the choices in a list or an object; without labels, or none at all."""
+    if isinstance(value, dict):  # of two lists, as data sets of Hugging Face have them, or of label → text
+        return ((value.get("label", []), value["text"]) if isinstance(value.get("text"), list)
+                else (list(value), list(value.values())))
+    if isinstance(value, list) and all(isinstance(each, dict) for each in value):
+        return [each["label"] for each in value if "label" in each], [each.get("text") for each in value]
+    return [], value if isinstance(value, list) else []
+
+
+def _objects(path: Path, odd: Optional[OddRows] = None) -> Rows:
+    """The object of each question in a file of JSON."""
+    kind, values = _values(path, odd)
+    for number, value in values:
+        several, question = (value.get(name) for name in ("questions", "question")) if value else (None, None)
+        if isinstance(several, list):  # a text with its questions; what is a list of as many is theirs
+            lists = {{"questions": "question", "answers": "answer"}.get(name, name): each for name, each in value.items()
+                     if isinstance(each, list) and len(each) == len(several)}
+            yield from (((str(path), kind, f"{number}, question {place}"), {**value, **dict(zip(lists, of_one))})
+                        for place, of_one in enumerate(zip(*lists.values()), 1))
+        else:  # the question itself may be an object, with its choices
+            yield (str(path), kind, number), (
+                {**value, **question, "question": question.get("stem")} if isinstance(question, dict) else value)
+
+
+def _values(path: Path, odd: Optional[OddRows]) -> Tuple[str, Iterable[Tuple[Any, Any]]]:
+    """The objects of a file with their numbers, and what the numbers count: lines, or entries of one document."""
+    if str(path).lower().endswith(".json"):
+        try:
+            document = json.loads(files.read_text(str(path), "the file of questions", files.DOCUMENT_BYTES))
+        except (ValueError, RecursionError):  # as that of an object a line
+            return "line", text_files.json_objects(path, odd)
+        values = document if isinstance(document, list) else [document]
+        if not all(isinstance(value, dict) for value in values):
+            raise UserError(f"{path}: must have an object for each question, or for each text with its questions")
+        return "entry", enumerate(values, 1)
+    return "line", text_files.json_objects(path, odd)
+
+
+def open_file(path: str, given: Given, header: Optional[bool], *, labelled: bool,
+              like: Optional[ChoiceFile] = None) -> ChoiceFile:
+    """Finds out what is where in a file; with the columns of the file `like`, and answers as there, if they fit."""
+    split, lists, odd = None, [], OddRows("")
+    if path.lower().endswith((".json", ".jsonl")):
+        rows = [row for _, row in itertools.islice(_objects(path, odd), 1000) if row]
+        if not rows:
+            raise UserError(odd.first or f"{path} holds no questions")
+        names = tuple(dict.fromkeys(itertools.chain.from_iterable(rows)))
+        lists = [name for name in names if any(isinstance(row.get(name), (list, dict)) for row in rows)]
+    else:
+        table = columns.read_head(path, header, _HEADER_NAMES)
+        names = table.names or tuple(str(number + 1) for number in range(table.width))
+        split = Split(path, Columns(tuple(range(table.width)), header=bool(table.names), width=table.width), table.format)
+        if not table.names and not (like and like.names == names):  # a question, its choices, the answer
+            given = Given(given.texts or names[:1], given.choices or names[1:len(names) - labelled],
+                          given.answer or names[-1:])
+    if like and {*like.columns.texts, *like.columns.choices} <= set(names):
+        given = like.columns
+    file = ChoiceFile(path, _found(path, names, lists, given, labelled), names, split)
+    if labelled:
+        ways, fits = sorted(_WAYS, key=lambda name: not like or name != like.way), dict.fromkeys(_WAYS, 0)
+        for question in file.questions():
+            fits.update({name: fits[name] + 1 for name in ways if question.right(name) is not None})
+        file = file._replace(way=max(ways, key=lambda name: fits[name]))
+    log.info(f"{path}: questions in {', '.join(file.columns.texts)}, choices in {', '.join(file.columns.choices)}"
+             + (f", answers in {file.columns.answer[0]} ({file.way})" if labelled else "")
+             + "; to change that, set --text_column, --choice_column, --answer_column or --header")
+    return file
+
+
+def _found(path: str, names: Sequence[str], lists: Sequence[str], given: Given, labelled: bool) -> Given:
+    """The columns that the flags or their own names tell."""
+    by_name = {name.strip().lower(): name for name in reversed(names)}
+
+    def named(of_flag: Sequence[str]) -> List[str]:
+        return [names[int(name) - 1] if name not in names and name.isdecimal() and 0 < int(name) <= len(names) else name
+                for name in of_flag]
+
+    def first(known: Sequence[str], taken: Sequence[str] = ()) -> List[str]:
+        return [by_name[name] for name in known if name in by_name and by_name[name] not in taken][:1]
+
+    choices = named(given.choices) or first(_LISTS, [name for name in names if name not in lists]) or _each(by_name)
+    found = Given(named(given.texts) or first(_CONTEXTS) + first(_QUESTIONS), choices,
+                  (named(given.answer) or first(_ANSWERS, choices)) if labelled else [])
+    for flag, its in zip(("text", "choice", "answer")[:2 + labelled], found):
+        if not its or not set(its) <= set(names):
+            raise UserError(f"{path} has no column {', '.join(map(repr, its)) or 'with a common name'} for "
+                            f"--{flag}_column; it has {', '.join(map(repr, names)) or 'no questions'}")
+    return found
+
+
+def _each(by_name: Mapping[str, str]) -> List[str]:
+    """The columns of a choice each: the most whose names differ in their number or letter alone."""
+    groups: Dict[Tuple[Optional[str], bool], List[Tuple[str, str]]] = {}
+    for match, name in ((_CHOICE.fullmatch(name), name) for name in by_name):
+        if match and (match.group(1) or not match.group(2).isdecimal()):
+            groups.setdefault((match.group(1), match.group(2).isdecimal()), []).append(
+                (match.group(2).zfill(2), by_name[name]))
+    return [name for _, name in sorted(max(groups.values(), key=len, default=[]))]
+
+
+def reader(path: Path, header: Optional[bool], odd: OddRows) -> Iterator[Example]:
+    """The questions of a file or a part of one, for `Reader.read`."""
+    if isinstance(path, Part) and str(path).lower().endswith(".json"):
+        raise UserError(f"--shard: {path} is one document; a .jsonl file, with an object a line, can be divided")
+    file = open_file(str(path), Given(), header, labelled=False)
+    return (Example(question.texts()) if question else UNREAD
+            for question in file.questions(odd, path if isinstance(path, Part) else None))

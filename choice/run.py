@@ -1,0 +1,57 @@
+"""Trains BERT to choose an answer among those of a question, on every GPU that
+CUDA_VISIBLE_DEVICES shows.
+
+  python -m choice.run --data_dir=swag --do_train --do_eval --do_predict \\
+    --vocab_file=$BERT/vocab.txt --bert_config_file=$BERT/bert_config.json \\
+    --init_checkpoint=$BERT/bert_model.ckpt --output_dir=out
+
+--data_dir has train.*, dev.* and test.*: .csv, .tsv or .txt (tab-separated) with a question a row and
+a column for each choice, as SWAG's; .jsonl with an object a line, whose choices are a list; .json as
+RACE's, with a text and its questions. The names of the columns decide, and the log says which is which.
+Questions may have different numbers of choices. Batch sizes are per replica (GPU) and count questions.
+"""
+
+from typing import Dict
+
+from absl import flags
+
+from choice import files
+from choice.capability import Chooser
+from choice.files import ChoiceFile, Given
+from encoder import model_flags
+from engine.cli import command
+from runs import sets, training_command
+from runs.tries import TrySettings
+
+
+def define_flags() -> flags.FlagValues:
+    """The flags of this command."""
+    values = flags.FlagValues()
+    sets.define_flags(values, "Train on the train set.", "Evaluate on the dev set.", "Choose for those of the test set.")
+    for name, text in (
+            ("text", "The column of the question, or of what it is about and of the question, with a comma between"),
+            ("choice", "The columns of the choices, with commas between, or the one with lists of them"),
+            ("answer", "The column of the right choice: its label, its number from 0 or from 1, or its text")):
+        flags.DEFINE_list(f"{name}_column", [], f"{text}; a column is a name, or in a table a number from 1; detected "
+                          "by default.", flag_values=values)
+    flags.DEFINE_bool("header", None, "Whether the first line names the columns; detected by default.", flag_values=values)
+    training_command.define_flags(values, TrySettings)
+    return values
+
+
+def main(values: flags.FlagValues) -> None:
+    """Trains, evaluates, predicts and exports, as the flags ask."""
+    training_command.run(values, Chooser, lambda values: Chooser(_opened(values), *model_flags.load_model(values)))
+
+
+def _opened(values: flags.FlagValues) -> Dict[str, ChoiceFile]:
+    """The files of the sets; those beside the training set, which comes first, have its columns."""
+    given, opened = Given(values.text_column, values.choice_column, values.answer_column), {}
+    for name in sets.wanted(values):
+        opened[name] = files.open_file(sets.find(values, name, files.EXTENSIONS), given, values.header,
+                                       labelled=name != "test", like=opened.get("train"))
+    return opened
+
+
+if __name__ == "__main__":
+    command.run(main, define_flags(), usage=__doc__)

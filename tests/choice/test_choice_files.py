@@ -1,0 +1,90 @@
+"""Files of questions as people have them: SWAG's, RACE's, those of Hugging Face's data sets, tables."""
+
+import json
+
+import pytest
+
+from choice import files
+from choice.files import Given
+from engine.errors import UserError
+from runs.rows import Example
+
+
+def objects(*values):
+    return "".join(json.dumps(value) + "\n" for value in values)
+
+
+SWAG = (",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label\n"
+        '0,v,1,A man. He,A man.,He,gold,runs,"sits, down",eats,flies,2\n')
+RACE = {"answers": ["A", "C"], "options": [["x", "y", "z", "w"], ["p", "q", "r", "s"]],
+        "questions": ["What _ ?", "Who?"], "article": "A text.", "id": "high1.txt"}
+OF_RACE = [(("A text.", "What x ?", "What y ?", "What z ?", "What w ?"), 0),
+           (("A text.", "Who? p", "Who? q", "Who? r", "Who? s"), 2)]
+# File → content, the examples and their answers.
+FILES = {
+    "swag.csv": (SWAG, [(("A man.", "He runs", "He sits, down", "He eats", "He flies"), 2)]),
+    "race.json": (json.dumps(RACE, indent=1), OF_RACE),
+    "races.json": (json.dumps([RACE, RACE]), OF_RACE * 2),
+    "race lines.json": (objects(RACE, RACE), OF_RACE * 2),
+    "race of hugging face.jsonl": (
+        objects({"article": "T.", "question": "Q?", "options": ["a", "b"], "answer": "B", "example_id": "1"}),
+        [(("T.", "Q? a", "Q? b"), 1)]),
+    "commonsense.jsonl": (
+        objects({"id": "1", "question": "Where?", "choices": {"label": ["A", "B", "C"], "text": ["a", "b", "c"]},
+                 "answerKey": "B"}, {"question": "Who?", "choices": {"label": ["1", "2"], "text": ["d", "e"]},
+                                     "answerKey": "2"}),
+        [(("Where?", "a", "b", "c"), 1), (("Who?", "d", "e"), 1)]),
+    "arc.jsonl": (
+        objects({"question": {"stem": "Why?", "choices": [{"text": "a", "label": "1"}, {"text": "b", "label": "2"}]},
+                 "answerKey": "2"}), [(("Why?", "a", "b"), 1)]),
+    "numbers are texts.jsonl": (
+        objects({"question": "3 + 1?", "choices": ["3", "4"], "answer": "4"},
+                {"question": "1 + 1?", "choices": ["2", "5", "7"], "answer": "2"}),
+        [(("3 + 1?", "3", "4"), 1), (("1 + 1?", "2", "5", "7"), 0)]),
+    "from 1.jsonl": (objects(*({"sentence": "the _ ran", "option1": "cat", "option2": "dog", "answer": str(answer)}
+                               for answer in (1, 2))), [(("the _ ran", "cat", "dog"), 0), (("the _ ran", "cat", "dog"), 1)]),
+    "letters.tsv": ("question\tA\tB\tC\tanswer\nq\tx\ty\t\tb\np\tx\ty\tz\tC\n",
+                    [(("q", "x", "y"), 1), (("p", "x", "y", "z"), 2)]),
+    "no header.tsv": ("what is it\tx\ty\tz\t0\nwho is it\tx\ty\tz\t2\n",
+                      [(("what is it", "x", "y", "z"), 0), (("who is it", "x", "y", "z"), 2)]),
+    "texts.csv": ('goal,sol1,sol2,correct\nq,"red, dark",blue,blue\n', [(("q", "red, dark", "blue"), 1)]),
+}
+
+
+def read(tmp_path, name, content, given=Given(), header=None, **options):  # noqa: B008
+    (tmp_path / name).write_text(content)
+    return files.open_file(str(tmp_path / name), given, header, labelled=True, **options)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_s_columns_and_answers_are_found(name, tmp_path, capsys):
+    content, expected = FILES[name]
+    file = read(tmp_path, name, content)
+    assert list(file.examples()) == [Example(*each) for each in expected]
+    assert "answers in" in capsys.readouterr().err  # what it has guessed
+
+
+def test_flags_name_columns_by_name_or_number_and_other_files_follow_the_training_file(tmp_path):
+    content = "a\tb\tc\td\nq\tx\ty\t1\np\tx\ty\t1\n"
+    for given in (Given(["a"], ["b", "c"], ["d"]), Given(["1"], ["2", "3"], ["4"])):
+        file = read(tmp_path, "train.tsv", "a\tb\tc\td\nq\tx\ty\t1\np\tx\ty\t2\n", given=given, header=True)
+        assert [example.label for example in file.examples()] == [0, 1]
+        dev = read(tmp_path, "dev.tsv", content, header=True, like=file)  # alone, its 1 could be from 0
+        assert [example.label for example in dev.examples()] == [0, 0]
+
+
+@pytest.mark.parametrize("name, content, parts", [
+    ("one.jsonl", objects({"question": "q", "choices": ["a"], "answer": 0}), ["line 1", "two choices or more"]),
+    ("key.jsonl", objects(*[{"question": "q", "choices": ["a", "b"], "answer": each} for each in ("A", "A", "F")]),
+     ["line 3", "'F'", "labels"]),
+    ("range.tsv", "question\tchoice1\tchoice2\tlabel\nq\ta\tb\t1\nq\ta\tb\t7\n", ["line 3", "'7'", "numbers from"]),
+    ("missing.jsonl", objects({"question": "q", "choices": ["a", "b"], "answer": None}), ["'answer' is null"]),
+    ("none.csv", "x,y\n1,2\n", ["--text_column", "'x', 'y'"]),
+    ("string.jsonl", objects({"question": "q", "choices": "a b", "answer": 0}), ["--choice_column"]),
+    ("empty.jsonl", "", ["no questions"]), ("number.json", "[1]", ["an object for each question"]),
+    ("half.json", '{"article": "a"', ["not JSON"])])
+def test_a_mistake_is_one_line_that_names_its_place(name, content, parts, tmp_path):
+    with pytest.raises(UserError) as error:
+        list(read(tmp_path, name, content).examples())
+    for part in (name, *parts):
+        assert part in str(error.value)

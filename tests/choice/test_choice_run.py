@@ -1,0 +1,132 @@
+"""`python -m choice.run`: trained, scored and asked in every way."""
+
+import json
+
+import numpy as np
+import pytest
+
+from choice import data, files, model, run
+from choice.files import Given
+from choice_files import made_up, write
+from commands import ends_with_error, run_here
+from conftest import plain_session
+from engine.model import INFERENCE
+from reproducible_model import write_model
+from runs import predict
+from runs.text_predictor import TextPredictor
+from services import Service
+
+import tensorflow.compat.v1 as tf
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run, with its sets beside it, that has trained, evaluated, chosen and exported."""
+    folder = tmp_path_factory.mktemp("choice")
+    for name, count in (("train", 200), ("dev", 40), ("test", 12)):
+        write(folder / f"{name}.jsonl", made_up(count, seed=len(name) + count))
+    run_here(dict(write_model(folder / "model")._asdict(), data_dir=folder, output_dir=folder / "out",
+                  max_seq_length=16, train_batch_size=16, num_cpu_replicas=1, num_train_epochs=6,
+                  learning_rate=3e-3, do_train=True, do_eval=True, do_predict=True, do_export=True), run)
+    return folder
+
+
+def lines_of(path):
+    return path.read_text().splitlines()
+
+
+def test_it_learns_and_says_what_it_chose(trained):
+    results = json.loads((trained / "out" / "eval_results.json").read_text())
+    assert results["eval_accuracy"] > 0.9 and results["num_examples"] == 40
+    shares = [list(map(float, line.split("\t"))) for line in lines_of(trained / "out" / "test_results.tsv")]
+    chosen = [int(line) for line in lines_of(trained / "out" / "predict.txt")]
+    questions = [json.loads(line) for line in open(trained / "test.jsonl")]
+    assert [len(each) for each in shares] == [len(question["choices"]) for question in questions]
+    np.testing.assert_allclose([sum(each) for each in shares], 1, atol=1e-6)
+    assert chosen == [int(np.argmax(each)) for each in shares]
+    assert np.mean([one == question["answer"] for one, question in zip(chosen, questions)]) > 0.8
+    assert "Mistakes" in (trained / "out" / "report.html").read_text() or results["eval_accuracy"] == 1
+
+
+def test_the_predictor_the_command_and_an_export_answer_alike(trained, tmp_path):
+    questions = [json.loads(line) for line in open(trained / "test.jsonl")]
+    texts = [[question["question"], *question["choices"]] for question in questions]
+    answers = []
+    for folder in (trained / "out", trained / "out" / "export"):
+        predictor = TextPredictor(str(folder), num_cpu_replicas=1)
+        answers.append([entry["probabilities"] for entry in predictor([*texts, texts[0]])][:-1])
+        predictor.close()
+    run_here(dict(output_dir=trained / "out", input_file=trained / "test.jsonl", num_cpu_replicas=1,
+                  output_file=tmp_path / "out.jsonl"), predict)
+    entries = [json.loads(line) for line in open(tmp_path / "out.jsonl")]
+    answers.append([entry["probabilities"] for entry in entries])
+    expected = [list(map(float, line.split("\t"))) for line in lines_of(trained / "out" / "test_results.tsv")]
+    for each in answers:
+        np.testing.assert_allclose(sum(each, []), sum(expected, []), atol=1e-5)
+    assert [entry["text"] for entry in entries] == [
+        question["choices"][entry["choice"]] for entry, question in zip(entries, questions)]
+
+
+def test_a_bad_question_keeps_its_line(trained, tmp_path):
+    good = [json.loads(line) for line in open(trained / "test.jsonl")][:2]
+    write(tmp_path / "asked.jsonl", [good[0], {"question": "q", "choices": ["one"]}, good[1]])
+    run_here(dict(output_dir=trained / "out", input_file=tmp_path / "asked.jsonl", num_cpu_replicas=1,
+                  output_file=tmp_path / "out.jsonl"), predict)
+    first, bad, last = [json.loads(line) for line in open(tmp_path / "out.jsonl")]
+    assert "choice" in first and "choice" in last and "line 2" in bad["error"] and "two choices" in bad["error"]
+
+
+def test_a_model_of_another_kind_and_a_text_too_few_are_one_line(trained, tiny_classifier, tmp_path, capsys):
+    with ends_with_error(capsys, "was not trained to choose"):
+        run_here(dict(output_dir=tiny_classifier, do_export=True), run)
+    with pytest.raises(Exception, match="each as .question, choice, choice, ..."):
+        predictor = TextPredictor(str(trained / "out"), num_cpu_replicas=1)
+        predictor([["a question", "one choice"]])
+
+
+def test_the_loss_is_the_softmax_over_the_choices_of_each_question_however_many(tiny_model, tmp_path):
+    path = write(tmp_path / "train.jsonl", made_up(6, seed=3))
+    questions = data.load(files.open_file(str(path), Given(), None, labelled=True), tiny_model.encoding(16), str(tmp_path / "store"),
+                          dynamic_padding=True)
+    assert len(set(questions.counts)) > 1
+    source, one_by_one, every = questions.training_source(), questions.source(), np.arange(6)
+    features, config = source.fetch_for_step(every, *source.lengths_of_batch(every)), tiny_model.config()
+    assert features["input_ids"].shape == (6, questions.counts.max(), 16)
+    assert features["input_ids"].size <= 6 * source.most_tokens
+    alone = [one_by_one.fetch(np.array([index]), 16) for index in range(len(one_by_one.lengths))]
+    with tf.Graph().as_default(), plain_session() as session:
+        inputs = {name: tf.placeholder(tf.int32, [None] * value.ndim) for name, value in features.items()}
+        choice = {name: tf.placeholder(tf.int32, [None, None]) for name in alone[0]}
+        with tf.variable_scope(tf.get_variable_scope()):
+            loss = model.training_forward_of(config)(inputs, INFERENCE).loss
+        with tf.variable_scope(tf.get_variable_scope(), reuse=True):
+            logit = model.classifier.forward_of(config, 1)(choice, INFERENCE).predictions["logits"]
+        session.run(tf.global_variables_initializer())
+        found = session.run(loss, {inputs[name]: value for name, value in features.items()})
+        logits = np.concatenate([session.run(logit, {choice[name]: value for name, value in each.items()})
+                                 for each in alone])
+    shares = questions.probabilities(logits)
+    expected = [-np.log(of_one[answer]) for of_one, answer in zip(shares, features["label_ids"])]
+    np.testing.assert_allclose(found, np.mean(expected), rtol=1e-5)
+
+
+def test_the_service_answers_with_the_choices_best_first_however_many(trained):
+    service = Service({"choice": str(trained / "out" / "export")})
+    try:
+        info = service.get("/info").body
+        assert info["texts"] == {"least": 3, "most": None, "names": ["Question", "Choice"]}
+        assert info["kind"] == "multiple_choice" and info["takes_pairs"] is False and "/rerank" not in info["routes"]
+        rows = [["the tree", "a house", "old cat", "river"], ["a river", "small dog", "green"]]
+        answers = service.post("/predict", {"inputs": rows}).body
+        assert [{each["label"] for each in answer} for answer in answers] == [set(row[1:]) for row in rows]
+        assert [answer[0]["label"] for answer in answers] == ["old cat", "small dog"]
+        for answer in answers:
+            assert answer == sorted(answer, key=lambda each: -each["score"])
+            assert sum(each["score"] for each in answer) == pytest.approx(1, abs=1e-6)
+        alone = service.post("/predict", {"inputs": rows[0]}).body
+        assert [each["score"] for each in alone] == pytest.approx([each["score"] for each in answers[0]], abs=1e-5)
+        refused = service.post("/predict", {"inputs": [rows[0], ["a question", "a choice"]]})
+        assert (refused.status, refused.body["index"]) == (422, 1)
+        assert "[question, choice, choice, ...]" in refused.body["error"]
+    finally:
+        service.kill()
