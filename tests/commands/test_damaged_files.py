@@ -12,7 +12,7 @@ import pytest
 
 from augmentation import word_vectors
 from checkpoint_index import crc32c, entry, masked, write as write_index
-from encoder import huggingface, pretraining_tfrecords
+from encoder import huggingface, pretraining_tfrecords, variables
 from encoder.model_files import load_config
 from engine.checkpoints import checkpoint_files, checkpoints
 from engine.disk import files
@@ -186,10 +186,10 @@ def test_tensors_that_no_bert_has_take_no_time(count, tmp_path, alarm):
                          for number in range(count)}).encode()
     (tmp_path / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
     if count == 15_000:
-        assert len(huggingface.open_weights(str(tmp_path)).shapes) == count
+        assert len(huggingface.open_weights(str(tmp_path), variables.TYPES["bert"]).shapes) == count
         return
     with pytest.raises(UserError, match="model.safetensors describes its tensors in over 1,048,576"):
-        huggingface.open_weights(str(tmp_path))
+        huggingface.open_weights(str(tmp_path), variables.TYPES["bert"])
 
 
 # --- Records -------------------------------------------------------------------------------

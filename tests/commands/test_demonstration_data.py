@@ -15,7 +15,7 @@ def test_each_bag_of_words_has_one_example_of_each_label_in_one_set(tmp_path):
     for name, size in SPLITS.items():
         examples = our_examples("cola", name, str(tmp_path))
         assert len(examples) == size
-        for text, _, label in examples:
+        for (text,), label in examples:
             words = text[0].lower() + text[1:-1] if text.split()[0] not in CLASS_WORDS["name"] else (
                 text[:-1])
             is_sentence = can_become(("SENTENCE",), tuple(words.split()))
