@@ -104,7 +104,7 @@ class Distillation(NamedTuple):
         return {
             "forward": model.intermediate(config, self.teacher,
                                           attention=self.settings.attention_loss),
-            "facts": self.facts(), "loss_unit": 1.0, "fit": lambda: None}
+            "facts": self.facts(), "loss_unit": 1.0, "fit": lambda learning_rate: None}
 
 
 def source_of_texts(texts: pretraining_tfrecords.Opened, encoding: Encoding, *,
