@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import flags
 
+from encoder import label_types
 from encoder.encoding import Encoding
 from encoder.model_files import ModelFiles
 from engine.checkpoints.checkpoints import Checkpoint
@@ -133,6 +134,7 @@ class Reader(NamedTuple):
     columns: Sequence[str]  # the names of the fields of a result
     does: str  # for the service's page: "finds entities in a text"
     trained_columns: Optional[Trained] = None  # of the texts in the training's file
+    label_kind: Optional[label_types.Kind] = None  # of the labels beside them
     pair_columns: Sequence[str] = ()  # the names of the fields for pairs, if it also takes texts
     ranks_first: bool = False  # of the pairs of a query and texts, the texts stand first
     # (a file or part, --header, what counts bad rows) → its examples; None: they are found by columns of texts.

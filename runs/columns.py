@@ -204,7 +204,7 @@ def _first(rows: Iterable) -> Iterable:
 
 
 def find(table: Table, given: Roles, *, labelled: bool, takes_pairs: Optional[bool],
-         trained: Optional[Trained] = None) -> Roles:
+         trained: Optional[Trained] = None, kind: Optional[label_types.Kind] = None) -> Roles:
     """The columns of a file: as the flags say, else as in training, else detected and logged.
 
     Args:
@@ -214,6 +214,7 @@ def find(table: Table, given: Roles, *, labelled: bool, takes_pairs: Optional[bo
             yet, or takes both: a column of second texts is then detected, unless a column of texts
             is given.
         trained: those of the training file.
+        kind: how the trained model's labels are parsed.
     """
     if labelled and table.width < 2:
         hint = (table.describe() if table.format == "jsonl" else "columns are separated by tabs "
@@ -248,11 +249,42 @@ def find(table: Table, given: Roles, *, labelled: bool, takes_pairs: Optional[bo
             _warn_of_more_labels(positions, table)
     _find_by_values(positions, "text", table, lambda values: -column_values.mean_length(values))
     roles = Roles(**{role: table.column(position) for role, position in positions.items()})
+    by_number = bool(not labelled and known.text and not (given.text or table.names))
+    if by_number and table.width > 1 and kind:
+        _check_numbers(positions, table, known.label and table.place(known.label, "label"), kind)
     if table.names or table.width > 1:
-        _report(table, roles, known, _free(positions, table))
+        _report(table, roles, given if by_number else known, _free(positions, table),
+                "as in training" if by_number else "detected")
     if not known.text:
         _warn_of_unread(table, _free(positions, table), takes_pairs)
     return roles
+
+
+def _check_numbers(positions: Dict[str, Place], table: Table, label: Optional[Place],
+                   kind: label_types.Kind) -> None:
+    """Raises a UserError if the columns of texts in training hold labels here; warns if that of labels holds none."""
+    for role in {"text", "text_pair"} & positions.keys():
+        values = table.values(positions[role])
+        if 2 * len(_no_labels(kind, values)) < len(values):
+            column = table.column(positions[role])
+            raise UserError(f"{table.path}: column {column} had the texts in training, and has labels here, such as "
+                            f"{log.brief(repr(values[0]))}; name the column of the texts with --{role}_column")
+    values = table.values(label) if isinstance(label, int) and label in _free(positions, table) else []
+    odd = _no_labels(kind, values)
+    if 2 * len(odd) > len(values) and (len(set(map(str, odd))) > 1 or column_values.holds_texts(odd)):
+        log.warn(f"{table.path}: column {table.column(label)} had the labels in training, and has others here, "
+                 f"such as {log.brief(repr(odd[0]))}; it is not read: if it has the texts, set --text_column")
+
+
+def _no_labels(kind: label_types.Kind, values: Sequence[Any]) -> List[Any]:
+    """The values that are no labels of the model."""
+    def is_label(value: Any) -> bool:
+        try:
+            kind.parse(str(value))
+        except ValueError:
+            return False
+        return True
+    return [value for value in values if not is_label(value)]
 
 
 def check_commas(table: Table, trained_text: Optional[str] = None) -> None:
@@ -365,8 +397,8 @@ def _find_by_values(positions: Dict[str, Place], role: str, table: Table,
     positions[role] = min(free, key=lambda position: rank(table.values(position)))
 
 
-def _report(table: Table, roles: Roles, known: Roles, free: Sequence[int]) -> None:
-    """Logs the detected columns, if there are any, and those that are not read."""
+def _report(table: Table, roles: Roles, known: Roles, free: Sequence[int], basis: str) -> None:
+    """Logs the columns that are not `known`, if there are any, and those that are not read."""
     parts = [f"{role.replace('_', ' ')} in column {column}"
              for role, column in roles._asdict().items() if column and not getattr(known, role)]
     ways = [f"--{role}_column" for role, column in roles._asdict().items()
@@ -378,7 +410,7 @@ def _report(table: Table, roles: Roles, known: Roles, free: Sequence[int]) -> No
         for what, is_partial in (("not read", False), ("not read and only in some objects", True)):
             unread = [table.column(position) for position in free if table.is_partial(position) == is_partial]
             parts.extend([f"{what}: {log.brief(', '.join(unread))}"] if unread else [])
-        log.info(f"{table.path}: {', '.join(parts)} (detected); to change that, set "
+        log.info(f"{table.path}: {', '.join(parts)} ({basis}); to change that, set "
                  f"{' or '.join(ways)}")
 
 

@@ -110,7 +110,8 @@ class Predictions(Stream):
                             "it to UTF-8, for example with iconv")
         roles = columns.find(
             table, columns.Roles(values.text_column, values.text_pair_column), labelled=False,
-            takes_pairs=self.reader.takes.pairs, trained=self.reader.trained_columns)
+            takes_pairs=self.reader.takes.pairs, trained=self.reader.trained_columns,
+            kind=self.reader.label_kind)
         split = columns.split_of(table, roles)
         return read_split(split, "", odd=odd, part=part), len(split.columns.texts)
 

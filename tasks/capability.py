@@ -252,7 +252,7 @@ padding; `segment_ids`, 1 on {second_segment}, else 0."""
                 () if encoding.long_texts.long_texts == WINDOWS else texts.num_left_out)
 
         return Reader(self.forward(), encode, PAIR if self.classification.takes_pairs else TEXT,
-                      ["label", *kind.labels], does_of(kind), self.classification.trained_columns)
+                      ["label", *kind.labels], does_of(kind), self.classification.trained_columns, kind)
 
 
 def training_of(job: Job, examples: TrainingSet) -> Training:

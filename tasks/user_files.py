@@ -78,7 +78,7 @@ def make_task(values: flags.FlagValues, names: Sequence[str],
         table = columns.read_head(sets.find(values, name, text_files.FORMATS), header,
                                   columns.names_of(remembered))
         roles = columns.find(table, given, labelled=name != "test", takes_pairs=takes_pairs,
-                             trained=remembered)
+                             trained=remembered, kind=kind)
         splits[name] = columns.split_of(table, roles)
         if len(splits) == 1:  # the flags name its columns; the other files have the same
             given, takes_pairs = columns.Roles(), roles.text_pair is not None

@@ -294,6 +294,31 @@ def test_the_columns_of_the_training_decide_about_csv(tmp_path):
     assert find_in(tmp_path, 'good,"the sea, it is calm"\nbad,the rain fell\n', trained).text == "2"
 
 
+@pytest.mark.parametrize("kind, labels, others", [
+    (label_types.SingleLabel(["bad", "good"]), ["bad", "good"], ["ugly", "nice"]),
+    (label_types.MultiLabel(["bad", "good"], ","), ["bad,good", "good"], ["ugly", "nice"]),
+    (label_types.Regression(), ["2.5", "1"], ["ugly", "nice"])])
+def test_the_columns_of_the_training_are_named_and_checked_by_their_values(kind, labels, others, tmp_path, capsys):
+    trained = Classification(kind, False, columns.Trained("2", None, "1", None, 2))
+
+    def roles_of(first, second):
+        (tmp_path / "test.tsv").write_text("".join(f"{one}\t{two}\n" for one, two in zip(first * 12, second)))
+        capsys.readouterr()
+        rows = rows_of(user_task(tmp_path, ["test"], trained), "test")
+        return rows[0][0], capsys.readouterr().err
+
+    text, said = roles_of(labels, TEXTS)
+    assert text == TEXTS[0] and "WARNING" not in said
+    assert "text in column 2, not read: 1 (as in training)" in said and "--text_column" in said
+    assert "WARNING" not in roles_of(["?"], TEXTS)[1]  # in the place of labels
+    for more in (others, TEXTS):
+        text, said = roles_of(more, TEXTS)
+        assert text == TEXTS[0] and "WARNING" in said and "column 1 had the labels in training" in said
+    with pytest.raises(UserError, match="column 2 had the texts in training, and has labels here.*--text_column"):
+        roles_of(TEXTS, labels * 12)
+    assert user_task(tmp_path, ["test"], trained, text_column="1").test.columns.texts == (0,)
+
+
 @on_tensorflow_2
 def test_a_model_of_columns_predicts_and_refuses_ambiguous_csv(tiny_model, tmp_path, capsys):
     for name in ("train", "dev"):
