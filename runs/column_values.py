@@ -3,7 +3,7 @@
 import collections
 import math
 import re
-from typing import Any, Iterable, Sequence
+from typing import Any, Iterable, List, Sequence
 
 from encoder import label_types
 
@@ -11,6 +11,7 @@ from encoder import label_types
 FRACTION, INTEGER, MISSING, MISWRITTEN, WORD = range(5)
 # Three words, or four signs of a script without spaces.
 _PROSE = re.compile(r"[^\W\d_]+(?:\W+[^\W\d_]+){2}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{4}")
+_MIN_NUMBERS = 10  # below a word, for it to be the name of the column
 _NO_VALUE = ("", "na", "nan", "none", "null")  # without marks, as of n/a
 _MISWRITTEN = re.compile(
     r"[^\w\s]?\s?\d+(?:(?:[.,'\s]\d{3})+(?:[.,]\d+)?|[.,]\d+|(?=\s?%))\s?[^\W\d_]{0,4}[^\w\s]?")
@@ -47,8 +48,39 @@ def are_flags(values: Sequence[Any]) -> bool:
 def holds_texts(values: Sequence[Any]) -> bool:
     """Whether these are texts of several words, and not classes; those of pairs may be repeated."""
     texts = [text for text in map(str, values) if text.strip()]
-    are_classes = len(texts) >= 3 * len(set(texts)) and (len(set(texts)) < 10 or mean_length(texts) < 20)
-    return 2 * sum(map(bool, map(_PROSE.search, texts))) > len(texts) and not are_classes
+    return 2 * sum(map(bool, map(_PROSE.search, texts))) > len(texts) and not are_classes(texts)
+
+
+def are_classes(texts: Sequence[str]) -> bool:
+    """Whether these repeat a few values, or short ones."""
+    return len(texts) >= 3 * len(set(texts)) and (len(set(texts)) < 10 or mean_length(texts) < 20)
+
+
+def stands_for_none(text: str) -> bool:
+    """Whether this is how other programs write a missing value."""
+    return re.sub(r"[^\w+]", "", text).lower() in _NO_VALUE[1:]
+
+
+def are_names(first: Sequence[str], others: Sequence[Sequence[str]], usual: Sequence[str]) -> bool:
+    """Whether a field of the first row is not repeated below, and a usual name or a word above numbers."""
+    for position, field in enumerate(first):
+        below = [row[position] for row in others if position < len(row)]
+        if field not in below and (field.strip().lower() in usual or (
+                len(below) >= _MIN_NUMBERS and are_mostly_numbers(below)
+                and form_of(field) == WORD and any(map(str.isalpha, field)))):
+            return True
+    return False
+
+
+def no_labels(kind: label_types.Kind, values: Sequence[Any]) -> List[Any]:
+    """The values that are no labels of this kind."""
+    def is_label(value: Any) -> bool:
+        try:
+            kind.parse(str(value))
+        except ValueError:
+            return False
+        return True
+    return [value for value in values if not is_label(value)]
 
 
 def mean_length(values: Sequence[Any]) -> float:

@@ -36,12 +36,11 @@ _NAMES = {
              *(first for first, _ in _NUMBERED)),
     "text_pair": ("text_b", "sentence2", "question2", "hypothesis", "answer", "passage",
                   "text_pair", *(second for _, second in _NUMBERED))}
+_UNSURE_NAMES = ("answer", "response", "context", "document", "passage")  # of second texts, or of something else
 NUMBERS = ("id", "index", "idx", "guid")  # names of columns that number the rows
 _HEADER_NAMES = {*itertools.chain(*_NAMES.values(), *PAIRS), *NUMBERS}
 _NUM_HEAD_ROWS = 1000
 _MAX_DISTINCT_SHARE = 0.9  # from this share on, the number of distinct values is not compared
-_MIN_NUMBERS = 10  # below a word, for it to be the name of the column
-
 
 
 Place = Union[int, Tuple[int, ...]]  # a column's index, from 0, or those of several of labels
@@ -183,20 +182,9 @@ def read_head(path: str, header: Optional[bool], more_names: Sequence[str] = ())
         # The first line of a plain text file is a text, even if it is a word like "text".
         is_plain_text = not path.lower().endswith((".tsv", ".csv")) and len(rows[0]) == 1
         others = [row for row in rows if row != rows[0]]  # a header may be repeated
-        header = not is_plain_text and _is_header(rows[0], others, more_names)
+        header = not is_plain_text and column_values.are_names(rows[0], others, (*_HEADER_NAMES, *more_names))
     names = tuple(name.strip() for name in rows[0]) if header else ()
     return Table(path, kind, names, len(rows[0]), rows[1:] if header else rows)
-
-
-def _is_header(first: List[str], others: List[List[str]], more_names: Sequence[str]) -> bool:
-    """Whether a field is not repeated below, and a common column name or a word above numbers."""
-    for position, field in enumerate(first):
-        below = [row[position] for row in others if position < len(row)]
-        if field not in below and (field.strip().lower() in (*_HEADER_NAMES, *more_names) or (
-                len(below) >= _MIN_NUMBERS and column_values.are_mostly_numbers(below)
-                and column_values.form_of(field) == column_values.WORD and any(map(str.isalpha, field)))):
-            return True
-    return False
 
 
 def _first(rows: Iterable) -> Iterable:
@@ -217,8 +205,9 @@ def find(table: Table, given: Roles, *, labelled: bool, takes_pairs: Optional[bo
         kind: how the trained model's labels are parsed.
     """
     if labelled and table.width < 2:
-        hint = (table.describe() if table.format == "jsonl" else "columns are separated by tabs "
-                "in .tsv and .txt, by commas in .csv")
+        hint = table.describe() if table.format == "jsonl" else (
+            f"line 1 is {log.brief(repr(*(table.names or table.rows[0])))} (remove it if it is no row); columns are separated by tabs in .tsv "
+            "and .txt, by commas in .csv")
         raise UserError(f"{table.path} has one column, and a text and a label are needed; {hint}")
     known = Roles(*(flag or column for flag, column in zip(
         given, trained.roles_in(table) if trained else Roles())))
@@ -230,23 +219,27 @@ def find(table: Table, given: Roles, *, labelled: bool, takes_pairs: Optional[bo
     if labelled:
         _find_by_name(positions, "label", table)
     may_be_pairs = takes_pairs or takes_pairs is None and not known.text
+    is_known = "text_pair" in positions
     if may_be_pairs and not {"text", "text_pair"} & positions.keys():
         _find_pair(positions, table)
     _find_by_name(positions, "text", table)
     if may_be_pairs:
         _find_by_name(positions, "text_pair", table)
+    if not (takes_pairs or is_known) and _are_no_second_texts(positions.get("text_pair"), table):
+        del positions["text_pair"]
     if takes_pairs is None and not labelled and table.width == 2 and not (table.names or known.text):
         positions.update(text=0, text_pair=1)
     if takes_pairs is not None:
         _check_pair(positions, table, takes_pairs)
     if labelled:
+        is_named = "label" in positions
         if not known.label:
             _find_flags(positions, table)
         _find_by_values(positions, "label", table, lambda values: (
             min(len(set(map(str, values))), _MAX_DISTINCT_SHARE * len(values)),
             column_values.mean_length(values)))
         if not known.label:
-            _warn_of_more_labels(positions, table)
+            _check_more_labels(positions, table, is_named)
     _find_by_values(positions, "text", table, lambda values: -column_values.mean_length(values))
     roles = Roles(**{role: table.column(position) for role, position in positions.items()})
     by_number = bool(not labelled and known.text and not (given.text or table.names))
@@ -256,35 +249,23 @@ def find(table: Table, given: Roles, *, labelled: bool, takes_pairs: Optional[bo
         _report(table, roles, given if by_number else known, _free(positions, table),
                 "as in training" if by_number else "detected")
     if not known.text:
-        _warn_of_unread(table, _free(positions, table), takes_pairs)
+        more = "" if takes_pairs is False else ", or --text_pair_column={} for second texts"
+        warn_of_unread(table, _free(positions, table), "--text_column" + more)
     return roles
 
 
-def _check_numbers(positions: Dict[str, Place], table: Table, label: Optional[Place],
-                   kind: label_types.Kind) -> None:
+def _check_numbers(positions: Dict[str, Place], table: Table, label: Optional[Place], kind: label_types.Kind) -> None:
     """Raises a UserError if the columns of texts in training hold labels here; warns if that of labels holds none."""
     for role in {"text", "text_pair"} & positions.keys():
-        values = table.values(positions[role])
-        if 2 * len(_no_labels(kind, values)) < len(values):
-            column = table.column(positions[role])
+        column, values = table.column(positions[role]), table.values(positions[role])
+        if 2 * len(column_values.no_labels(kind, values)) < len(values):
             raise UserError(f"{table.path}: column {column} had the texts in training, and has labels here, such as "
                             f"{log.brief(repr(values[0]))}; name the column of the texts with --{role}_column")
-    values = table.values(label) if isinstance(label, int) and label in _free(positions, table) else []
-    odd = _no_labels(kind, values)
+    values = table.values(label) if label in _free(positions, table) else []
+    odd = column_values.no_labels(kind, values)
     if 2 * len(odd) > len(values) and (len(set(map(str, odd))) > 1 or column_values.holds_texts(odd)):
         log.warn(f"{table.path}: column {table.column(label)} had the labels in training, and has others here, "
                  f"such as {log.brief(repr(odd[0]))}; it is not read: if it has the texts, set --text_column")
-
-
-def _no_labels(kind: label_types.Kind, values: Sequence[Any]) -> List[Any]:
-    """The values that are no labels of the model."""
-    def is_label(value: Any) -> bool:
-        try:
-            kind.parse(str(value))
-        except ValueError:
-            return False
-        return True
-    return [value for value in values if not is_label(value)]
 
 
 def check_commas(table: Table, trained_text: Optional[str] = None) -> None:
@@ -332,27 +313,28 @@ def _find_flags(positions: Dict[str, Place], table: Table) -> None:
                  f"these are labels, set --label_column={table.column((label, *flags))}")
 
 
-def _warn_of_more_labels(positions: Dict[str, Place], table: Table) -> None:
-    """Warns of columns with the very values of the label's, such as -1 and 1 for each class."""
+def _check_more_labels(positions: Dict[str, Place], table: Table, is_named: bool) -> None:
+    """Warns of columns with the very values of the label's; if all have the same two, raises a UserError."""
     label = positions["label"]
     if isinstance(label, tuple) or column_values.are_flags(table.values(label)):
         return
     distinct = set(map(str, table.values(label)))
     more = [position for position in _free(positions, table)
             if set(map(str, table.values(position))) == distinct]
+    if more and len(distinct) == 2 and not is_named:
+        raise UserError(f"{table.path}: columns {table.column((label, *more))} all have the values {sorted(distinct)}; if "
+                        "each is a label, write 0 or 1 in all of them; if one is, name it with --label_column")
     if more and 1 < len(distinct) <= 20:
         log.warn(f"{table.path}: column {table.column(tuple(more))} has the same values as the label's, column "
                  f"{table.column(label)}, and is not read; if each is a label, write 0 or 1 in all of them")
 
 
-def _warn_of_unread(table: Table, free: Sequence[int], takes_pairs: Optional[bool]) -> None:
-    """Warns of texts that are not read."""
+def warn_of_unread(table: Table, free: Sequence[int], flag: str) -> None:
+    """Warns of texts that are not read; in the `flag` that reads them, {} stands for the first column."""
     texts = [table.column(position) for position in free if column_values.holds_texts(table.values(position))]
     if texts:
-        flag = "--text_column" if takes_pairs is False else (
-            f"--text_column, or --text_pair_column={texts[0]} for second texts")
         log.warn(f"{table.path}: the texts in column {', '.join(texts)} are not read; to read them, "
-                 f"set {flag}")
+                 f"set {flag.format(texts[0])}")
 
 
 def _find_by_name(positions: Dict[str, Place], role: str, table: Table) -> None:
@@ -370,6 +352,17 @@ def _find_pair(positions: Dict[str, Place], table: Table) -> None:
              if table.names and not column_values.are_mostly_numbers(map(str, table.values(position)))}
     pair = next((pair for pair in PAIRS if names.keys() >= {*pair}), ())
     positions.update(zip(("text", "text_pair"), map(names.get, pair)))
+
+
+def _are_no_second_texts(place: Optional[Place], table: Table) -> bool:
+    """Whether the column repeats one value or, if its name may mean something else, a few short ones; logged."""
+    values = [] if place is None else list(map(str, table.values(place)))
+    if len(values) < 3 or len(set(values)) > 1 and not (
+            table.column(place).lower() in _UNSURE_NAMES and column_values.are_classes(values)):
+        return False
+    log.info(f"{table.path}: column {table.column(place)} repeats {log.brief(repr(values[0]))}, so it is not taken for "
+             f"second texts; if it has them, set --text_pair_column={table.column(place)}")
+    return True
 
 
 def _check_pair(positions: Dict[str, Place], table: Table, takes_pairs: bool) -> None:

@@ -183,6 +183,9 @@ def open_file(path: str, given: Given, *, labelled: bool) -> TextFile:
         path, layout, num_texts, table.format, tuple(places[:len(texts)]),
         places[-1] if is_labelled else None, bool(table.names), len(keys) or table.width, keys)
     _report(file, table, texts, label)
+    if not given.texts:
+        columns.warn_of_unread(table, [position for position in range(table.width) if position not in (*texts, label)],
+                               "--text_column=" + ",".join((*map(table.column, texts), "{}")))
     return file
 
 

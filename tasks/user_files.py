@@ -5,7 +5,8 @@ What the flags do not give is detected from the training file and logged.
 
 import collections
 import itertools
-from typing import Any, Counter, Dict, Iterable, List, Optional, Sequence
+import re
+from typing import Any, Counter, Dict, Iterable, List, Optional, Sequence, Union
 
 from absl import flags
 
@@ -28,6 +29,7 @@ FLAGS = ("data_dir", "train_file", "dev_file", "test_file", "text_column", "text
 _MAX_LABELS = 100_000  # with more, the column is not one of classes
 _MANY_NUMBERS = 10  # different ones with fractions are no classes
 _DEFAULT_SEPARATOR = ","  # between the labels of an example
+_DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
 _METRICS = {
     label_types.SingleLabel.name: (scores.accuracy, scores.macro_f1, scores.micro_f1),
     label_types.MultiLabel.name: (scores.accuracy, scores.macro_f1, scores.micro_f1),
@@ -190,11 +192,20 @@ def _warn_of_odd(counts: Counter[str], lines: Dict[str, int], file: str, *, may_
         log.warn(f"{file}: the label {log.brief(repr(joined[0]))} seems to be several, separated by "
                  f"{joined[1]!r}, and is learned as one class; if so, set --label_kind=multi_label "
                  f"--label_separator={joined[1]!r}")
-    folded = collections.Counter(map(str.casefold, counts))
-    alike = [label for label in counts if folded[label.casefold()] > 1]
+    def folded(label: str) -> Union[str, float]:
+        return float(label) if column_values.are_numbers([label]) else label.casefold()
+
+    spellings = collections.Counter(map(folded, counts))
+    alike = sorted((label for label in counts if spellings[folded(label)] > 1),
+                   key=lambda label: (str(folded(label)), label))
     if alike:
-        log.warn(f"{file}: labels differ in upper and lower case alone, and are learned as different ones: "
-                 f"{log.brief(', '.join(map(repr, sorted(alike, key=str.casefold))))}")
+        what = "are equal numbers" if column_values.are_numbers(alike) else "differ in upper and lower case alone"
+        log.warn(f"{file}: labels {what}, and are learned as different ones: "
+                 f"{log.brief(', '.join(map(repr, alike)))}")
+    no_values = list(filter(column_values.stands_for_none, lines))
+    if no_values:
+        log.warn(f"{file}: the label {no_values[0]!r} of {counts[no_values[0]]:,} examples often stands for a "
+                 "missing value, and is learned as a class; if it is none, leave these lines out")
     single = [label for label in lines if counts[label] == 1]
     if single:
         log.warn(f"{file}: {len(single):,} of {len(counts):,} labels have one example each, "
@@ -304,6 +315,12 @@ def _are_fractions(counts: Counter[str], lines: Dict[str, int], file: str) -> bo
         raise UserError(f"{file}, line {lines[odd]}: the label is {log.brief(repr(odd))}, and "
                         f"{numbers:,} of {num_rows:,} labels are numbers: write this one like 1234.5 or "
                         "leave the line out, or set --label_kind=classes (multi_label for lists)")
+    pairs = [label.split(",") for label in lines] if all(map(_DECIMAL_COMMA.fullmatch, lines)) else []
+    # Those of two labels ascend, as in 1,3; 0 and 1 are flags.
+    if any(int(first) >= int(second) for first, second in pairs) and not {"0", "1"} >= {*itertools.chain(*pairs)}:
+        label = next(iter(lines))
+        raise UserError(f"{file}, line {lines[label]}: the label is {label!r}, and all look like numbers with "
+                        f"a decimal comma: write {label.replace(',', '.')}; if each is two labels, set --label_kind=multi_label")
     if odd is None and fractions:  # a few may be mistakes in classes
         line = next(lines[label] for label in lines if forms[label] == column_values.FRACTION)
         (log.warn if 10 * fractions < numbers - fractions else log.info)(

@@ -257,3 +257,16 @@ def test_csv_that_may_be_texts_with_commas_is_refused_with_the_ways_out(tmp_path
 def test_query1_and_query2_are_a_pair(tmp_path):
     file = opened(tmp_path, "train.tsv", lines(["id", "query1", "query2", "label"], [1, *PAIR, 1], [2, *PAIR, 0]))
     assert [example.texts for example in file.examples()] == [tuple(PAIR), tuple(PAIR)]
+
+
+@pytest.mark.parametrize("header, flag", [
+    ("anchor,positive,neg1", "anchor,positive,neg1"), ("text1,text2,text3", "text1,text2,text3"),
+    ("question,answer,wrong_answer", "question,answer,wrong_answer")])
+def test_texts_that_are_not_read_are_a_warning(header, flag, tmp_path, capsys):
+    rows = [[f"{text} number {i}" for text in ("the quiet cat", "the small dog", "the old house")] for i in range(12)]
+    content = lines(header.split(","), *rows, by=",")
+    assert opened(tmp_path, "train.csv", content).num_texts == 2
+    said = capsys.readouterr().err
+    assert "WARNING" in said and "are not read" in said and f"set --text_column={flag}" in said
+    assert opened(tmp_path, "train.csv", content, Given(flag.split(","))).num_texts == 3
+    assert "WARNING" not in capsys.readouterr().err

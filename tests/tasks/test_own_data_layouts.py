@@ -181,11 +181,15 @@ def test_one_1_in_every_row_is_one_class(name, tmp_path, capsys):
         labels_of(make_task(tmp_path, {file: text, file.replace("train", "dev"): text + more}), "dev")
 
 
-def test_columns_with_the_values_of_the_labels_are_told(tmp_path, capsys):
-    text = rows("the text {i},{0},{1},{2}", [[2 * value - 1 for value in each] for each in FLAGS * 2],
-                "text,trip,room,staff\n")
-    assert make_task(tmp_path, {"train.csv": text}).kind.labels == ("-1", "1")
-    assert "column trip,staff has the same values as the label's, column room" in capsys.readouterr().err
+@pytest.mark.parametrize("absent, present", [("-1", "1"), ("", "x"), ("nan", "1.0")])
+def test_columns_with_the_same_two_values_are_refused(absent, present, tmp_path, capsys):
+    values = [[(absent, present)[value] for value in each] for each in FLAGS * 2]
+    text = rows("the text {i},{0},{1},{2}", values, "text,trip,room,staff\n")
+    with pytest.raises(UserError, match="all have the values .*write 0 or 1 in all of them.*--label_column"):
+        make_task(tmp_path, {"train.csv": text})
+    text = rows("the text {i},{0},{1},{2}", [["a" + value for value in each] for each in values], "text,label,room,staff\n")
+    make_task(tmp_path, {"train.csv": text})
+    assert "column room,staff has the same values as the label's, column label" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("separator", [",", "|", " "])
@@ -201,6 +205,33 @@ def test_labels_that_differ_in_case_are_told(tmp_path, capsys):
     text = "text\tlabel\n" + "".join(f"the text {i}\t{label}\n" for i, label in enumerate(["Yes", "yes ", "no"] * 2))
     assert make_task(tmp_path, {"train.tsv": text}).kind.labels == ("Yes", "no", "yes")
     assert "in upper and lower case alone, and are learned as different ones: 'Yes', 'yes'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("labels, said", [
+    ([0, 1.0, 1, 0.0], "labels are equal numbers, and are learned as different ones: '0', '0.0', '1', '1.0'"),
+    (["good", "NA", "bad", "good"], "the label 'NA' of 2 examples often stands for a missing value"),
+    (["good", "n/a", "bad", "good"], "the label 'n/a' of 2 examples often stands for a missing value"),
+    (["+", "-", "?", "+"], None)])
+def test_labels_that_may_be_the_same_or_none_are_told(labels, said, tmp_path, capsys):
+    make_task(tmp_path, {"train.jsonl": jsonl(labels * 2, "label")})
+    warning = capsys.readouterr().err
+    assert said in warning if said else "WARNING" not in warning
+
+
+def test_decimal_commas_are_refused_with_the_way_out(tmp_path):
+    labels = ["0,5", "1,0", "2,5", "1,0"] * 3
+    with pytest.raises(UserError, match="train.csv, line 2: the label is '0,5'.* decimal comma: write 0.5"):
+        make_task(tmp_path, {"train.csv": csv(labels)})
+    assert make_task(tmp_path, {"train.csv": csv(labels)}, label_kind="multi_label").kind.labels == ("0", "1", "2", "5")
+
+
+@pytest.mark.parametrize("first", ["# exported", "", "sep=;"])
+def test_a_first_line_that_is_no_row_is_named(first, tmp_path):
+    text = f"{first}\ntext,label\nthe text,good\na text,bad\n"
+    with pytest.raises(UserError, match="has one column.*line 1 is " + repr(first) + ".*remove it"):
+        make_task(tmp_path, {"train.csv": text})
+    with pytest.raises(UserError, match="has one column.*line 1 is 'text'.*columns are separated by"):
+        make_task(tmp_path, {"train.csv": "text\nthe text\n"})
 
 
 # --- The first row, and second texts -------------------------------------------------------
@@ -258,6 +289,20 @@ def test_repeated_texts_that_are_not_read_are_a_warning(tmp_path, capsys):
 def test_numbers_are_no_second_texts(tmp_path):
     text = "comment\tq1\tq2\tlabel\n" + "".join(f"{each}\t{i}\t{9 - i}\t{'ab'[i % 2]}\n" for i, each in enumerate(TEXTS))
     assert rows_of(make_task(tmp_path, {"train.tsv": text}), "train")[0] == (TEXTS[0], None, "a")
+
+
+@pytest.mark.parametrize("name, values, is_pair", [
+    ("answer", ["accept"], False), ("answer", ["accept", "reject"], False), ("sentence2", ["accept"], False),
+    ("answer", TEXTS, True), ("text_b", ["food", "staff"], True)])
+def test_a_column_that_repeats_a_value_is_no_second_text(name, values, is_pair, tmp_path, capsys):
+    text = "".join(json.dumps({"text": each, "meta": {"source": "x"}, name: values[i % len(values)],
+                               "label": "ab"[i % 2]}) + "\n" for i, each in enumerate(TEXTS))
+    task = make_task(tmp_path, {"train.jsonl": text})
+    assert rows_of(task, "train")[0] == (TEXTS[0], values[0] if is_pair else None, "a")
+    assert (f"set --text_pair_column={name}" in capsys.readouterr().err) != is_pair
+    if not is_pair:
+        task = make_task(tmp_path, {"train.jsonl": text}, text_pair_column=name)
+        assert rows_of(task, "train")[0] == (TEXTS[0], values[0], "a")
 
 
 def test_empty_second_texts_are_counted(tmp_path, capsys):
