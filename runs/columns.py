@@ -206,8 +206,8 @@ def find(table: Table, given: Roles, *, labelled: bool, takes_pairs: Optional[bo
     """
     if labelled and table.width < 2:
         hint = table.describe() if table.format == "jsonl" else (
-            f"line 1 is {log.brief(repr(*(table.names or table.rows[0])))} (remove it if it is no row); columns are separated by tabs in .tsv "
-            "and .txt, by commas in .csv")
+            f"line 1 is {log.brief(repr(*(table.names or table.rows[0])))} (remove it if it is no row); "
+            "columns are separated by tabs in .tsv and .txt, by commas in .csv")
         raise UserError(f"{table.path} has one column, and a text and a label are needed; {hint}")
     known = Roles(*(flag or column for flag, column in zip(
         given, trained.roles_in(table) if trained else Roles())))
@@ -322,8 +322,8 @@ def _check_more_labels(positions: Dict[str, Place], table: Table, is_named: bool
     more = [position for position in _free(positions, table)
             if set(map(str, table.values(position))) == distinct]
     if more and len(distinct) == 2 and not is_named:
-        raise UserError(f"{table.path}: columns {table.column((label, *more))} all have the values {sorted(distinct)}; if "
-                        "each is a label, write 0 or 1 in all of them; if one is, name it with --label_column")
+        raise UserError(f"{table.path}: columns {table.column((label, *more))} all have the values {sorted(distinct)}; "
+                        "if each is a label, write 0 or 1 in all of them; if one is, name it with --label_column")
     if more and 1 < len(distinct) <= 20:
         log.warn(f"{table.path}: column {table.column(tuple(more))} has the same values as the label's, column "
                  f"{table.column(label)}, and is not read; if each is a label, write 0 or 1 in all of them")

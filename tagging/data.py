@@ -26,15 +26,19 @@ _WORDS_VERSION = 4  # of how files are cut into words and windows: other stores 
 
 def find_tags(file: TaggedFile) -> TagSet:
     """The types of a file's entities, and the scheme that spells most of its sentences."""
-    types, spelled, num_sentences = set(), collections.Counter(), 0
+    types, spelled, num_sentences, num_learned, num_missed = set(), collections.Counter(), 0, 0, 0
     for sentence in file.sentences():
         entities = schemes.entities(sentence.tags)
-        num_sentences += 1
+        num_sentences, num_learned = num_sentences + 1, num_learned + len(entities)
+        num_missed += len(sentence.missed)
         types.update(sentence.missed, (entity.type for entity in entities))
         spelled.update(scheme for scheme in NAMES if sentence.tags == schemes.spell(
             entities, len(sentence.tags), scheme))
     if not types:
         raise UserError(f"{file.path} has no entity: every tag is O; is --tag_column right?")
+    if not num_learned:
+        raise UserError(f"{file.path}: all {num_missed:,} entities begin or end within a word; \"end\" must be the place "
+                        "behind the last character: are the ends those of the last character, or is \"start\" from 1?")
     scheme = max(NAMES, key=lambda name: spelled[name])  # of equals, the first
     names = sorted(types)
     log.info(f"{file.path}: tags in the scheme {scheme}; {len(names):,} types of entities "

@@ -320,7 +320,8 @@ def _are_fractions(counts: Counter[str], lines: Dict[str, int], file: str) -> bo
     if any(int(first) >= int(second) for first, second in pairs) and not {"0", "1"} >= {*itertools.chain(*pairs)}:
         label = next(iter(lines))
         raise UserError(f"{file}, line {lines[label]}: the label is {label!r}, and all look like numbers with "
-                        f"a decimal comma: write {label.replace(',', '.')}; if each is two labels, set --label_kind=multi_label")
+                        f"a decimal comma: write {label.replace(',', '.')}; if each is two labels, set "
+                        "--label_kind=multi_label")
     if odd is None and fractions:  # a few may be mistakes in classes
         line = next(lines[label] for label in lines if forms[label] == column_values.FRACTION)
         (log.warn if 10 * fractions < numbers - fractions else log.info)(

@@ -63,6 +63,14 @@ def read(path, text, **layout):
     return formats.open_file(str(path), Layout(**layout), has_tags=True)
 
 
+def test_entities_that_all_end_within_words_are_refused(tmp_path):
+    inclusive = json.dumps({"text": "happy cat runs", "entities": [{"start": 6, "end": 8, "label": "ANI"}]}) + "\n"
+    right = inclusive.replace("8", "9")
+    with pytest.raises(UserError, match="a.jsonl: all 2 entities begin or end within a word.*last character"):
+        data.find_tags(read(tmp_path / "a.jsonl", 2 * inclusive))
+    assert data.find_tags(read(tmp_path / "a.jsonl", inclusive + right)).types == ("ANI",)
+
+
 def test_columns_are_read_and_every_line_is_kept(tmp_path):
     text = ("-DOCSTART- -X- O\n\nthe DT O\ncat NN I-X\n  \n\nriver  NN I-X\n")
     file = read(tmp_path / "a.txt", text)
