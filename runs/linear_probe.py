@@ -152,7 +152,11 @@ def fitting(job: Job, forward: Forward, kind: Kind, unit: str, *, is_pooled: boo
     @functools.lru_cache(maxsize=None)
     def probe() -> Optional[Probe]:
         start, settings = job.settings.init_checkpoint, job.settings.training
-        if not settings.fit_output_layer or not start or model_files.has_output_layer(start):
+        if not settings.fit_output_layer or not start:
+            return None
+        if model_files.has_output_layer(start):
+            log.info(f"--fit_output_layer: nothing is fitted, since the output layer of {start.path} is kept; "
+                     "--new_output_layer starts it anew")
             return None
         parts = (variables.ENCODER, variables.POOLER) if is_pooled else (variables.ENCODER,)
         missing = model_files.missing_variables(start, job.model.config, *parts)

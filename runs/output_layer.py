@@ -1,6 +1,6 @@
 """The output layer of another model, which a run takes over: for the same labels, in the run's order."""
 
-from typing import Sequence
+from typing import Any, Mapping, Sequence
 
 from encoder import label_types, model_files, task_json
 from engine import log
@@ -9,8 +9,8 @@ from engine.errors import UserError
 from runs.capability import Capability
 
 SAME_TASK = "they must be of the same task"  # what is to be done where nothing is trained
-NEW_LAYER = ("--new_output_layer keeps the encoder and starts this layer anew; labels that differ only in "
-             "their spelling can be renamed in the model's task.json")
+NEW_LAYER = "--new_output_layer keeps the encoder and starts this layer anew"
+_RENAME = "; labels that differ only in their spelling can be renamed in the model's task.json"
 OTHER_FOLDER = "use another --output_dir, and start from this one (--init_checkpoint)"
 
 # The variables of a layer for labels → how many of their dimensions are the labels.
@@ -58,13 +58,28 @@ def taken_over(model: Capability, checkpoint: Checkpoint, flag: str, way_out: st
         return checkpoint
     if set(held) != set(labels):
         raise UserError(f"{where} has an output layer for the labels {_listed(held)}, and this run has "
-                        f"{_listed(labels)}: {way_out}")
+                        f"{_listed(labels)}: {way_out}"
+                        + (_RENAME if way_out == NEW_LAYER and len(held) == len(labels) else ""))
     if tuple(held) == tuple(labels):
         return checkpoint
     log.info(f"{where}: its outputs are put in the order of this run's labels, {_listed(labels)}")
     rows = [list(held).index(label) for label in labels]
     return checkpoint._replace(rows={name: (rows,) * count for name, count in _VARIABLES.items()
                                      if name in checkpoint.shapes})
+
+
+def warn_of_pairs(start: Checkpoint, description: Mapping[str, Any]) -> None:
+    """Warns of a layer that has learned from pairs of texts and goes on with single ones, or the reverse.
+
+    Args:
+        description: of the training, for task.json.
+    """
+    held = model_files.has_output_layer(start) and task_json.read(model_files.folder_of(start.path)) or {}
+    learned, now = (each.get("takes_pairs") for each in (held, description))
+    if None not in (learned, now) and learned != now:
+        names = {True: "pairs of texts", False: "single texts"}
+        log.warn(f"{start.path} was trained on {names[learned]}, and this run trains it on {names[now]}: the output "
+                 "layer that it keeps may not fit; --new_output_layer starts it anew")
 
 
 def _listed(labels: Sequence[str]) -> str:

@@ -90,7 +90,7 @@ class Predictions(Stream):
         form = text_files.output_format(values.output_file, values.format)
         examples, count = (read_arriving(source, self.reader.takes, odd) if isinstance(source, ArrivingLines)
                            else self._rows_of(source, values, odd))
-        self._readable = Example(UNREAD.texts * count)
+        self._readable = Example(("",) * count)  # blank: it is not counted as a text of unknown words
         names = count > 1 and self.reader.pair_columns or self.reader.columns
         return Texts(
             examples, lambda number, example, result: _line(form, names, result),

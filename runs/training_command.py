@@ -118,6 +118,9 @@ def carry_out(job: Job, sets: Sets, several: Sequence[tries.Try] = ()) -> None:
     Args:
         several: the tries of the training; none for a single one.
     """
+    start = job.settings.init_checkpoint
+    if sets.train and start and job.devices.peers.is_chief and not checkpoints.latest(job.settings.output_dir):
+        output_layer.warn_of_pairs(start, sets.train.description)
     with Predictor(lambda *inputs: job.model.forward(
             sets.held_out(), predictor.checkpoint)(*inputs), job.devices) as predictor:
         run_once = functools.partial(_carry_out, predictor)

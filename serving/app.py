@@ -95,7 +95,9 @@ class App(Starlette):
             headers, called = Headers(scope=scope), app
             host = re.sub(r":\d*$", "", headers.get("host", "").lower())
             scheme, _, token = headers.get("authorization", "").encode("latin-1").partition(b" ")
-            if self._hosts is not None and host not in self._hosts and not _ADDRESS.fullmatch(host):
+            if len(headers.getlist("host")) != 1 and scope["http_version"] != "1.0":
+                called = _error(Refusal(400, "send the header Host, once"), scope["path"])
+            elif self._hosts is not None and host not in self._hosts and not _ADDRESS.fullmatch(host):
                 called = _error(Refusal(
                     403, "the service listens for this machine alone: --allowed_origin names sites "
                     "that may call it, --token_file who may"), scope["path"])
@@ -171,7 +173,6 @@ class App(Starlette):
         """The answer of a model. Once the client has gone, nothing more is computed."""
         limits, name = self._limits, request.path_params.get("name") or self._first_with(path)
         model = self._model(name)
-        route = path if path in routes.REQUESTS else routes.main_route(model)
         # A page of another site can send texts and forms without asking, and JSON it cannot.
         content_type = request.headers.get("content-type", "").split(";")[0].strip().lower()
         if content_type != "application/json":
@@ -180,12 +181,12 @@ class App(Starlette):
             raise Refusal(415, "send the body as it is, without Content-Encoding")
         body = await self._read(request)
         if self._in_flight >= limits.max_concurrent_requests:
-            self._metrics.count(model.name, route, 429, 0.0, 0)
+            self._metrics.count(model.name, routes.route_of(path, model), 429, 0.0, 0)
             raise Refusal(*_REFUSALS[Overloaded], **_RETRY)
         self._in_flight += 1
         deadline = Deadline(limits.timeout)
         answering = asyncio.get_event_loop().run_in_executor(
-            self._workers, self._answer, model, route, body, deadline,
+            self._workers, self._answer, model, path, body, deadline,
             "name" in request.path_params)
         leaving = asyncio.ensure_future(request.receive())
         try:
@@ -210,9 +211,10 @@ class App(Starlette):
             raise Refusal(413, f"the body has more than {limit} bytes", connection="close")
         return bytes(body)
 
-    def _answer(self, model: ServedModel, route: str, body: bytes, deadline: Deadline,
+    def _answer(self, model: ServedModel, path: str, body: bytes, deadline: Deadline,
                 is_named: bool) -> Response:
         start, status, num_texts = time.monotonic(), 500, 0
+        route = routes.route_of(path, model)
 
         def predict(examples: List[Example], truncate: Optional[bool]) -> List[Result]:
             nonlocal num_texts
@@ -221,9 +223,10 @@ class App(Starlette):
             return results
 
         try:
+            if not is_named and len(self._models) > 1:  # clients may name it in the body
+                model = self._model(routes.Body.read(body).model or model.name)
+                route = routes.route_of(path, model)
             request = routes.REQUESTS[route].read(body)
-            if not is_named and len(self._models) > 1:  # OpenAI's clients name it in the body
-                model = self._model(getattr(request, "model", None) or model.name)
             if not request.fits(model):
                 raise Refusal(424, f"model is not {request.needs}; see /predict", routes.BACKEND)
             answer = request.answer(model, predict)

@@ -7,7 +7,8 @@ checks the fields, and /openapi.json describes them.
 import base64
 import json
 import typing
-from typing import Any, Callable, ClassVar, Dict, List, Mapping, Optional, Union
+from typing import (
+    Any, Callable, ClassVar, Dict, List, Mapping, Optional, Type, TypeVar, Union)
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapter, ValidationError
@@ -76,22 +77,14 @@ class Parameters(Options):
     model_config = ConfigDict(strict=True, extra="forbid")
 
 
-class Request(Options):
-    """The body of a request. Its subclasses are the routes; their texts describe them.
-
-    Attributes of a route:
-        column: of the model's results that it needs; None: it takes any model.
-        needs: what kind of model that is.
-        is_split: whether more texts than --max_client_batch_size are predicted in parts.
-    """
-    column: ClassVar[Optional[str]] = "vector"
-    needs: ClassVar[str] = "an embedding model"
-    is_split: ClassVar[bool] = False
-    parameters: Optional[Parameters] = None
+class Body(BaseModel):
+    """The field that says which of several models answers, whatever the route."""
+    model_config = ConfigDict(strict=True)
+    model: Optional[str] = None
 
     @classmethod
-    def read(cls, body: bytes) -> "Request":
-        """The request in some JSON; raises a `Refusal` that names the field and the value."""
+    def read(cls: Type["AnyBody"], body: bytes) -> "AnyBody":
+        """The fields in some JSON; raises a `Refusal` that names the field and the value."""
         try:
             return cls.model_validate_json(body)
         except ValidationError as error:
@@ -109,11 +102,29 @@ class Request(Options):
             raise Refusal(400, message, EMPTY, index)
         if fault["type"] not in ("missing", "too_long"):
             message += f", not {value}"
-        if value.lstrip("[")[:1].isdigit() and (index is not None or value[0] == "["):
+        if fault["type"] == "string_type" and value.lstrip("[")[:1].isdigit() and (
+                index is not None or value[0] == "["):
             message += "; token ids are not read"
         elif names and cls.model_fields[names[0]].description:
             message += f"; it is {cls.model_fields[names[0]].description}"
         raise Refusal(422, message, index=index)
+
+
+AnyBody = TypeVar("AnyBody", bound=Body)
+
+
+class Request(Options, Body):
+    """The body of a request. Its subclasses are the routes; their texts describe them.
+
+    Attributes of a route:
+        column: of the model's results that it needs; None: it takes any model.
+        needs: what kind of model that is.
+        is_split: whether more texts than --max_client_batch_size are predicted in parts.
+    """
+    column: ClassVar[Optional[str]] = "vector"
+    needs: ClassVar[str] = "an embedding model"
+    is_split: ClassVar[bool] = False
+    parameters: Optional[Parameters] = None
 
     @classmethod
     def fits(cls, model: ServedModel) -> bool:
@@ -249,7 +260,6 @@ class OpenAIRequest(Vectors):
     """Gives each text a vector of length 1, as OpenAI's clients ask for it."""
     is_split = True
     input: _Texts
-    model: Optional[str] = None
     encoding_format: Optional[Literal["float", "base64"]] = None
 
     def answer(self, model: ServedModel, predict: Predict) -> Dict[str, Any]:
@@ -308,9 +318,10 @@ REQUESTS = {  # by route
     "/embed_all": EmbedAllRequest, "/embed_sparse": EmbedSparseRequest}
 
 
-def main_route(model: ServedModel) -> str:
-    """The route that POST / stands for."""
-    return next(route for route in ("/embed", "/rerank", "/predict") if REQUESTS[route].fits(model))
+def route_of(path: str, model: ServedModel) -> str:
+    """The route of a path; of / the one that it stands for, what the model has first."""
+    return path if path in REQUESTS else next(
+        route for route in ("/embed", "/rerank", "/predict") if REQUESTS[route].fits(model))
 
 
 class Error(BaseModel):

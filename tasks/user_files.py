@@ -6,7 +6,7 @@ What the flags do not give is detected from the training file and logged.
 import collections
 import itertools
 import re
-from typing import Any, Counter, Dict, Iterable, List, Optional, Sequence, Union
+from typing import Any, Counter, Dict, Iterable, List, Optional, Sequence, Set, Union
 
 from absl import flags
 
@@ -123,9 +123,11 @@ class _AsWritten(label_types.Kind):
             names: of the labels for which a list has 0 and 1.
         """
         self.separator, self.names = separator, names
+        self.forms: Set[type] = set()  # of the labels so far: list, dict, or str
 
     def parse(self, text):
         written = label_types.listed(text)
+        self.forms.add(str if written is None else type(written))
         if not self.separator and written is None:
             if not text.strip():
                 raise ValueError("some text; is --label_column right?")
@@ -153,7 +155,8 @@ def _infer_kind(values: flags.FlagValues, table: columns.Table,
     are_single, have_flags = True, False  # exactly one label in each row; 0 for those that it has not
     counts: Counter[str] = collections.Counter()
     lines: Dict[str, int] = {}  # of the first example with each label
-    for line, fields, example in read_rows(_AsWritten(separator, names), split, ""):
+    reader = _AsWritten(separator, names)
+    for line, fields, example in read_rows(reader, split, ""):
         if table.names and _plain(table.names) == _plain(fields):
             raise UserError(f"{split.file}, line {line}: the header again; remove this line")
         are_single &= sum(example.label.values()) == 1
@@ -171,7 +174,9 @@ def _infer_kind(values: flags.FlagValues, table: columns.Table,
         counts, key=lambda label: (float(label) if are_numbers else 0, label)))
     shown = ", ".join(label[:40] for label in labels[:10]) + (", ..." if len(labels) > 10 else "")
     forms = set(map(column_values.form_of, counts))
-    basis = ("several columns have 0 and 1" if split.labels else "some are lists" if several else
+    basis = ("several columns have 0 and 1" if split.labels else
+             f"{'some' if str in reader.forms else 'they'} are {'lists' if list in reader.forms else 'objects'}"
+             if several else
              "few are fractions" if column_values.FRACTION in forms else "they are whole numbers" if are_numbers else
              f"{'some are' if column_values.INTEGER in forms else 'they are'} no numbers")
     if several and are_single:
@@ -179,7 +184,7 @@ def _infer_kind(values: flags.FlagValues, table: columns.Table,
         several = is_given or not have_flags
     log.info(f"{split.file}: {len(labels):,} labels ({shown}), "
              + ("one for each example" if not several else "0 or 1 for each of them" if names else
-                f"any number for each example, separated by {separator!r}")
+                "any number for each example" + (f", separated by {separator!r}" if str in reader.forms else ""))
              + ("" if values.label_kind else f" (detected: {basis}; see --label_kind)"))
     _warn_of_odd(counts, lines, split.file, may_be_joined=not (several or names))
     return label_types.MultiLabel(labels, separator) if several else label_types.SingleLabel(labels)

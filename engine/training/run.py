@@ -107,7 +107,9 @@ def _is_finished(run: Run) -> bool:
         return False
     length = record and run_record.difference(output_dir, record._replace(
         facts={}, settings=recorded(run.settings.length)))
-    log.info(f"{output_dir} is already trained to step {newest.global_step} of {last_step}: nothing is left "
+    # With another length the last step is of no training: the batches that the run has had are of its own length.
+    of_all = f" of {last_step}" if newest.global_step == last_step and not length else ""
+    log.info(f"{output_dir} is already trained to step {newest.global_step}{of_all}: nothing is left "
              "to train" + (f" ({length})" if length else ""))
     if not record:  # another program's folder
         run.save_description()

@@ -153,6 +153,7 @@ def test_a_command_trains_the_epochs_that_are_left_with_another_batch(run, seen,
         assert "already trained to step 24 of 24" in capsys.readouterr().err
     length = "num_train_epochs" if "num_train_epochs" in flags else "num_train_steps"
     run_here({**flags, length: flags[length] // 2}, module)
-    assert f"nothing is left to train (--{length}: was {flags[length]}" in capsys.readouterr().err
+    assert (f"already trained to step 24: nothing is left to train (--{length}: was {flags[length]}"
+            in capsys.readouterr().err)
     run_here({**accumulated, length: flags[length] * 3 // 2}, module)  # the same batch: 80 examples more
     assert step() == 44

@@ -174,6 +174,9 @@ def test_a_new_layer_alone_is_fitted_and_never_again(two_layers, data_dir, tmp_p
     assert run_record.load(str(folder)).output_layer == summary
     train(two_layers._replace(init_checkpoint=str(folder)), tmp_path / "second", data_dir, num_train_epochs=1)
     assert run_record.load(str(tmp_path / "second")).output_layer is None
+    said = capsys.readouterr().err
+    assert said.count("--fit_output_layer: nothing is fitted, since the output layer of ") == 1
+    assert said.count("utput layer") == 1
     train(two_layers, tmp_path / "third", data_dir, num_train_epochs=1, fit_output_layer=False)
     assert "utput layer" not in capsys.readouterr().err
     # Each try starts with the same layer, which is fitted once.

@@ -80,14 +80,28 @@ def test_predictions_and_metrics_are_in_the_order_of_the_task(trained, tmp_path,
 def test_other_labels_are_refused_with_the_way_out(trained, tmp_path, capsys, labels, shown):
     train_file = write_labelled(tmp_path / "train.tsv", labels)
     parts = ("--new_output_layer",) if shown == "3 labels" else (shown, "--new_output_layer")
-    with ends_with_error(capsys, f"--init_checkpoint={trained}", *parts):
+    with ends_with_error(capsys, f"--init_checkpoint={trained}", *parts) as lines:
         start(trained, train_file, tmp_path / "out")
+    assert ("can be renamed" in lines[-1]) == (len(labels) == 3 and labels[0] != "1.5")
     after = start(trained, train_file, tmp_path / "out", new_output_layer=True)
     assert len(after["output_bias"]) == (1 if labels[0] == "1.5" else len(labels))
     np.testing.assert_allclose(after["bert/pooler/dense/kernel"], checkpoint_values(
         str(trained / "model.ckpt"))["bert/pooler/dense/kernel"], atol=1e-6)
     start(trained, train_file, tmp_path / "out", num_train_epochs=2)  # resumed, with what it recorded
     assert len(checkpoint_values(str(tmp_path / "out"))["output_bias"]) == len(after["output_bias"])
+
+
+def test_pairs_for_a_layer_of_single_texts_are_a_warning(trained, tmp_path, capsys):
+    train_file = write_labelled(tmp_path / "train.tsv")
+    start(trained, train_file, tmp_path / "single")
+    assert "WARNING" not in capsys.readouterr().err
+    train_file.write_text("label\tsentence1\tsentence2\n" + "".join(f"{line}\tthe dog number {number}\n" for number, line in enumerate(
+        train_file.read_text().splitlines())))
+    warning = "was trained on single texts, and this run trains it on pairs of texts: "
+    start(trained, train_file, tmp_path / "pairs")
+    assert capsys.readouterr().err.count(warning) == 1
+    start(trained, train_file, tmp_path / "new", new_output_layer=True)
+    assert warning not in capsys.readouterr().err
 
 
 def test_a_layer_without_names_is_taken_by_position(trained, tmp_path, capsys):

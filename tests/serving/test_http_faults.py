@@ -116,16 +116,22 @@ def test_routes_methods_and_types_of_content_that_are_not_served(service):
     assert answer.status == 415 and "Content-Encoding" in answer.body["error"]
 
 
+def test_a_request_has_one_host(service):
+    for version, hosts, status in ((b"1.1", b"Host: localhost\r\nHost: other.example\r\n", b"400"), (b"1.1", b"", b"400"),
+                                   (b"1.1", b"Host: localhost\r\n", b"200"), (b"1.0", b"", b"200")):
+        answer = service.raw(b"GET /health HTTP/%s\r\n%sConnection: close\r\n\r\n" % (version, hosts))
+        assert answer.split()[1] == status, (version, hosts)
+
+
 def test_a_body_that_is_too_large_is_refused_and_its_sender_hears_why(service):
     for size in (20001, 1200000):  # 60 times as much as may be sent
         answer = service.post("/predict", b" " * size)
         assert (answer.status, answer.body["error_type"]) == (413, "validation")
-    answer = service.raw(b"POST /predict HTTP/1.1\r\nContent-Type: application/json\r\n"
-                         b"Transfer-Encoding: chunked\r\n\r\n"
+    head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    answer = service.raw(head + b"Transfer-Encoding: chunked\r\n\r\n"
                          + b"2710\r\n%s\r\n" % (b" " * 10000) * 3 + b"0\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 413 ")
-    answer = service.raw(b"POST /predict HTTP/1.1\r\nContent-Type: application/json\r\n"
-                         b"Content-Length: " + b"9" * 30 + b"\r\n\r\n")
+    answer = service.raw(head + b"Content-Length: " + b"9" * 30 + b"\r\n\r\n")
     assert answer.startswith((b"HTTP/1.1 413 ", b"HTTP/1.1 400 ")) or not answer
 
 
@@ -153,7 +159,7 @@ def test_two_hundred_connections_at_a_time_are_answered(service):
 
 def test_an_offer_of_another_protocol_costs_no_request_its_body(service):
     body = b'{"inputs": "a"}'
-    head = (b"POST /predict HTTP/1.1\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
+    head = (b"POST /predict HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
             b"HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA\r\n"
             b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body))
     last = head.replace(b"Upgrade, HTTP2-Settings", b"Upgrade, close")

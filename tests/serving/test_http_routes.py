@@ -207,6 +207,9 @@ def test_fields_of_other_services_are_refused_by_name_and_value(service):
     for ids in ([5, 6], [[5, 6], [7]]):
         answer = service.post("/models/vectors/v1/embeddings", {"input": ids})
         assert answer.status == 422 and "token ids are not read" in answer.body["message"]
+    answer = service.post("/decode", {"ids": [1.5]})
+    assert answer.status == 422 and answer.body["error"].startswith("`ids`: Input should be a valid integer")
+    assert "not read" not in answer.body["error"]
     for route in ("embed_all", "embed_sparse"):
         answer = service.post(f"/models/vectors/{route}", {"inputs": "a"})
         assert answer.status == 424 and "model is not a model that gives" in answer.body["error"]
@@ -233,6 +236,19 @@ def test_the_model_that_openai_s_clients_name_must_be_served(service, models):
     refused = service.post("/v1/embeddings", {"model": "other", "input": "a"})
     assert (refused.status, refused.body["code"]) == (404, 404) and "vectors" in refused.body["message"]
     assert service.post("/models/vectors/v1/embeddings", {"model": "other", "input": "a"}).status == 200
+
+
+@pytest.mark.parametrize("path, name, body", [
+    ("/predict", "pairs", {"inputs": ["the cat", "a dog"]}), ("/rerank", "pairs", {"query": "a cat", "texts": ["the dog"]}),
+    ("/tokenize", "tagger", {"inputs": "the cat"}), ("/decode", "vectors", {"ids": [5, 6]}),
+    ("/", "vectors", {"inputs": "the cat"}), ("/", "pairs", {"query": "a cat", "texts": ["the dog"]})])
+def test_the_model_in_the_body_answers_on_every_route(path, name, body, service):
+    named = service.post(f"/models/{name}{path}", body)
+    assert named.status == 200
+    assert_close(service.post(path, {**body, "model": name}).body, named.body)
+    refused = service.post(path, {**body, "model": "other"})
+    assert refused.status == 404 and name in refused.body["error"]
+    assert service.post(f"/models/{name}{path}", {**body, "model": "other"}).status == 200
 
 
 def test_the_page_of_a_model_is_found_without_the_last_slash(service):

@@ -185,7 +185,8 @@ def test_a_header_is_one_although_it_is_there_again_and_an_odd_label_is_none(tmp
 def test_a_few_lists_among_texts_are_told(tmp_path, capsys):
     files = {"train.jsonl": json_of([*"abab", ["a", "b"]])}
     assert make_task(tmp_path, files).kind.name == "multi_label"
-    assert "WARNING" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "WARNING" in said and "each example, separated by ',' (detected: some are lists;" in said
     with pytest.raises(UserError, match="line 5: the label is .*'a', 'b'.* one label"):
         make_task(tmp_path, files, label_kind="classes")
 

@@ -91,7 +91,11 @@ def test_several_labels_are_read_in_every_layout(name, tmp_path, capsys):
     assert task.kind.name == "multi_label" and task.kind.labels == labels
     assert [set(label.split(",")) for label in labels_of(task)] == [
         set(value.split(",")) for value in values]
-    assert f"({', '.join(labels)})" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"({', '.join(labels)})" in said
+    if name in ("objects", "names in JSON"):
+        basis = {"objects": "objects"}.get(name, "lists")
+        assert f"any number for each example (detected: they are {basis}; see --label_kind)" in said
     # Other files of the run, and of later commands, are read in the same way.
     trained = Classification(task.kind, len(task.train.columns.texts) == 2, task.trained_columns)
     later = user_task(tmp_path, ["dev", "test"], trained, dev_file=str(tmp_path / file),
