@@ -44,7 +44,7 @@ class Chooser(Capability):
     @classmethod
     def open(cls, trained: ModelFiles) -> "Chooser":
         description = trained.description()
-        if not description or description["kind"] != task_json.CHOICE:
+        if not description or not task_json.is_chooser(description):
             raise UserError(f"{trained.flag}={trained.path} was not trained to choose among answers; train it "
                             "(python -m choice.run with --do_train)")
         chooser = cls({}, trained.config(), trained.encoding(description["max_seq_length"]))
@@ -110,7 +110,7 @@ class Chooser(Capability):
                        for number, (right, shares) in wrong.items()])]
 
     def describe(self) -> Dict[str, Any]:
-        return {"kind": task_json.CHOICE}
+        return task_json.OF_CHOOSER
 
     def outputs(self, inputs: Dict[str, tf.Tensor], mode: Mode) -> Dict[str, tf.Tensor]:
         return {"probabilities": tf.nn.softmax(model.scores_of(self.config, inputs, mode))}

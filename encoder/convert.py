@@ -109,6 +109,8 @@ def _head_from_huggingface(weights: Weights, config: Mapping[str, Any], path: st
     num_outputs = (*weights.shapes.get("classifier.weight", ()), 2)[0]  # 2: transformers' default
     if head == variables.READER:
         return {head: 2}, task_json.of_reader()
+    if head == variables.CHOOSER:
+        return {head: 1}, task_json.OF_CHOOSER
     if head == variables.TAGGER:
         tags = tag_set.from_huggingface(config, path, num_outputs)
         return {head: len(tags.labels)}, task_json.of_tagger(tags.types, tags.scheme, False, tags.own_tags)
@@ -248,6 +250,8 @@ def _head_from_tensorflow(description: Mapping[str, Any], weights: Weights, wher
         return {variables.TAGGER: len(tags.labels)}, tag_set.to_huggingface(tags)
     if task_json.is_reader(description) or not description and "cls/squad/output_bias" in weights.shapes:
         return {variables.READER: 2}, {}
+    if task_json.is_chooser(description):
+        return {variables.CHOOSER: 1}, {}
     if description and not task_json.gives_vectors(description):
         raise UserError(f"{where} is a model of the kind {description['kind']!r}, which transformers does not have")
     return {}, {}

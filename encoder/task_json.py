@@ -19,6 +19,7 @@ SIMILARITY = "similarity"  # gives each text a vector
 ANSWERS = "answers"
 TAGS = "tags"  # of words
 CHOICE = "multiple_choice"  # the right one among the choices of a question
+OF_CHOOSER = {"kind": CHOICE}  # its entries
 OWN_CLASSIFIERS = (SCORER,)  # which Hugging Face has no name for
 
 _ENTRIES = {"kind": str, "do_lower_case": bool, "max_seq_length": int}  # of any model
@@ -71,6 +72,11 @@ def is_tagger(description: Mapping[str, Any]) -> bool:
 def is_reader(description: Mapping[str, Any]) -> bool:
     """Whether the description has the entries of `of_reader`."""
     return description.get("kind") == ANSWERS
+
+
+def is_chooser(description: Mapping[str, Any]) -> bool:
+    """Whether the description has the entries of OF_CHOOSER."""
+    return description.get("kind") == CHOICE
 
 
 def is_classifier(description: Mapping[str, Any]) -> bool:

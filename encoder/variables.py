@@ -17,11 +17,12 @@ NEXT_SENTENCE_HEAD = "next-sentence head"
 CLASSIFIER = "classifier"
 TAGGER = "tagger"
 READER = "reader"
+CHOOSER = "chooser"
 
 # The heads of fine-tuned models, of which a model has at most one → the end of the names of
 # transformers' classes that have it.
 HEADS = {CLASSIFIER: "ForSequenceClassification", TAGGER: "ForTokenClassification",
-         READER: "ForQuestionAnswering"}
+         READER: "ForQuestionAnswering", CHOOSER: "ForMultipleChoice"}
 
 SEGMENTS = 2  # of a BERT, where a Hugging Face type has none
 POOLER_SCOPE = "bert/pooler/"

@@ -69,11 +69,7 @@ def taken_over(model: Capability, checkpoint: Checkpoint, flag: str, way_out: st
 
 
 def warn_of_pairs(start: Checkpoint, description: Mapping[str, Any]) -> None:
-    """Warns of a layer that has learned from pairs of texts and goes on with single ones, or the reverse.
-
-    Args:
-        description: of the training, for task.json.
-    """
+    """Warns of a layer that has learned from pairs, if a training's description says single texts; or the reverse."""
     held = model_files.has_output_layer(start) and task_json.read(model_files.folder_of(start.path)) or {}
     learned, now = (each.get("takes_pairs") for each in (held, description))
     if None not in (learned, now) and learned != now:

@@ -1,4 +1,4 @@
-"""Taggers and readers go to Hugging Face's format and back with their heads, their tags and their answers.
+"""Taggers, readers and choosers go to Hugging Face's format and back with their heads, their tags and their answers.
 
 What they compute is held against a NumPy transcription of BERT in Hugging Face's conventions.
 `python -m benchmarks.conversions` does the same with transformers.
@@ -19,7 +19,7 @@ from encoder.convert import convert_from_huggingface, convert_from_tensorflow
 from engine.errors import UserError
 from huggingface_folders import (
     ENCODER, HIDDEN, POOLER, assert_same_values, numpy_bert, random_tensors, write_huggingface)
-from runs import predict
+from runs import predict, text_predictor
 from tagging import run as tagging, schemes
 from tagging_files import write_random_tagger
 
@@ -39,10 +39,10 @@ def ids_of(*texts):
     return np.array([ids]), np.array([segments])
 
 
-def write_folder(folder, task, num_outputs, **config):
-    """A folder with a random head, without a pooler."""
+def write_folder(folder, task, num_outputs, pooler=(), **config):
+    """A folder with a random head."""
     scope = {"QuestionAnswering": "qa_outputs"}.get(task, "classifier")
-    tensors = random_tensors({**{f"bert.{name}": shape for name, shape in BARE.items()},
+    tensors = random_tensors({**{f"bert.{name}": shape for name, shape in {**BARE, **dict(pooler)}.items()},
                               f"{scope}.weight": (num_outputs, HIDDEN), f"{scope}.bias": (num_outputs,)}, seed=3)
     return write_huggingface(folder, tensors, tokenizer_config={"do_lower_case": True}, config={
         "architectures": [f"BertFor{task}"], "max_position_embeddings": POSITIONS, **config})
@@ -170,6 +170,29 @@ def test_a_reader_computes_the_same_and_comes_back_with_the_same_bits(tmp_path):
     convert_from_tensorflow(str(tmp_path / "ours" / "bert_model.ckpt"), str(tmp_path / "google"))
     assert json.loads((tmp_path / "google" / "config.json").read_text())["architectures"] == [
         "BertForQuestionAnswering"]
+
+
+def test_a_chooser_computes_the_same_and_comes_back_with_the_same_bits(tmp_path):
+    source = write_folder(tmp_path / "source", "MultipleChoice", 1, POOLER)
+    assert convert_from_huggingface(source, str(tmp_path / "ours")).warnings == []
+    assert json.loads((tmp_path / "ours" / "task.json").read_text()) == {
+        "kind": "multiple_choice", "do_lower_case": True, "max_seq_length": POSITIONS}
+    tensors = load_file(os.path.join(source, "model.safetensors"))
+    bare = {name[len("bert."):]: value for name, value in tensors.items() if name.startswith("bert.")}
+    question, choices, logits = "word words", ("words", "word word", "words words word"), []
+    for choice in choices:
+        ids, segments = ids_of(question, choice)
+        _, pooled = numpy_bert(bare, "gelu_erf", ids, np.ones_like(ids), segments)
+        logits.append((pooled[0] @ tensors["classifier.weight"].T + tensors["classifier.bias"])[0])
+    predict_for = text_predictor.TextPredictor(str(tmp_path / "ours"), num_cpu_replicas=1)
+    found, = predict_for([(question, *choices)])
+    predict_for.close()
+    np.testing.assert_allclose(found["probabilities"], conversions.softmax(np.array(logits)), atol=1e-5)
+    convert_from_tensorflow(str(tmp_path / "ours"), str(tmp_path / "back"))
+    assert_same_values(*(load_file(os.path.join(str(folder), "model.safetensors"))
+                         for folder in (tmp_path / "back", source)))
+    config = json.loads((tmp_path / "back" / "config.json").read_text())
+    assert config["architectures"] == ["BertForMultipleChoice"]
 
 
 @pytest.mark.parametrize("change, message", [
