@@ -28,16 +28,19 @@ def test_the_teacher_stays_as_it_is_on_every_replica_and_in_no_checkpoint(
     held, original = [], checkpoint_hook.SaveHook.end
 
     def end(self, session):
+        session.graph._unsafe_unfinalize()  # to read copies, which are plain handles
         for variable in tf.local_variables():
             if variable.name.startswith(teacher.SCOPE + "/"):
                 name = variable.op.name[len(teacher.SCOPE) + 1:]
-                held.extend((name, value) for value in session.run(list(variable.values)))
+                held.extend((name, value) for value in session.run([
+                    tf.raw_ops.ReadVariableOp(resource=copy.handle, dtype=copy.dtype) for copy in variable.values]))
         original(self, session)
 
     monkeypatch.setattr(checkpoint_hook.SaveHook, "end", end)
     student = distil(tiny_model, taught, source, 2, settings(tmp_path, 8, num_train_steps=6))
     expected = checkpoint_values(taught.checkpoint.path)
-    encoder = [name for name in taught.checkpoint.parameters() if name.startswith("bert/")]
+    encoder = [name for name in taught.checkpoint.parameters()
+               if name.startswith("bert/") and "/pooler/" not in name]  
     assert sorted(name for name, _ in held) == sorted(2 * encoder)
     for name, value in held:
         np.testing.assert_array_equal(value, expected[name], err_msg=name)

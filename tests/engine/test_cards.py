@@ -232,7 +232,7 @@ def test_a_training_on_later_cards_says_that_its_products_are_rounded(
 def test_xla_on_cards_without_its_parts_of_cuda_is_refused(flags, is_refused, seen, monkeypatch):
     seen(V100)
     monkeypatch.setattr(runtime, "CUDA_FOLDERS", ("/no/cuda",))
-    monkeypatch.setenv("TF_XLA_FLAGS", os.environ["TF_XLA_FLAGS"])  # set by `runtime`
+    monkeypatch.setenv("TF_XLA_FLAGS", "--tf_xla_clustering_fuel=0")  # as `runtime` sets it
     monkeypatch.setenv("XLA_FLAGS", "")
     values = run_classifier.define_flags()
     values(["run_classifier.py", *flags])
