@@ -40,7 +40,7 @@ def test_the_teacher_stays_as_it_is_on_every_replica_and_in_no_checkpoint(
     student = distil(tiny_model, taught, source, 2, settings(tmp_path, 8, num_train_steps=6))
     expected = checkpoint_values(taught.checkpoint.path)
     encoder = [name for name in taught.checkpoint.parameters()
-               if name.startswith("bert/") and "/pooler/" not in name]  
+               if name.startswith("bert/") and "/pooler/" not in name]  # no state needs it
     assert sorted(name for name, _ in held) == sorted(2 * encoder)
     for name, value in held:
         np.testing.assert_array_equal(value, expected[name], err_msg=name)
