@@ -12,7 +12,7 @@ import pytest
 
 from augmentation import word_vectors
 from commands import arguments, start_command
-from encoder import huggingface, task_json, vocabulary
+from encoder import huggingface, task_json, vocabulary, variables
 from encoder.model_files import load_config
 from engine import log
 from engine.checkpoints import checkpoints
@@ -166,7 +166,7 @@ READERS = {
     "task.json": [lambda path: task_json.read(os.path.dirname(path))],
     "run.json": [lambda path: run_record.load(os.path.dirname(path))],
     "evaluations.json": [lambda path: checkpoints.read_evaluations(os.path.dirname(path))],
-    "model.safetensors": [lambda path: huggingface.open_weights(os.path.dirname(path))],
+    "model.safetensors": [lambda path: huggingface.open_weights(os.path.dirname(path), variables.TYPES["bert"])],
     "tokenizer.json": [lambda path: vocabulary.read_tokens(os.path.dirname(path), 10)],
     "questions.json": [lambda path: next(squad_files.paragraphs(path))],
     "rows.json": [lambda path: Artifact(path[:-len(".json")], {}).record()]}
