@@ -330,11 +330,11 @@ def test_odd_texts_are_read_by_every_kind(service, models):
     odd = ["", " ", "\x00", "[SEP][CLS]", "\u202e\u200f", "\U0001f600" * 9, "e\u0301",
            "a" * 300, "\ufffe\ufeff", "%s{}", "中文 [MASK]"]
     for name in models:
-        takes_pairs = service.get(f"/models/{name}/info").body["takes_pairs"]
+        least = service.get(f"/models/{name}/info").body["texts"]["least"]
         for first in odd:
-            for second in odd if takes_pairs else [""]:
+            for second in odd if least > 1 else [""]:
                 answer = service.post(f"/models/{name}/predict", {
-                    "inputs": [first, second] if takes_pairs else first, "truncate": True})
+                    "inputs": [first, *(least - 1) * [second]] if least > 1 else first, "truncate": True})
                 assert answer.status == 200 or (name, answer.status) == ("scorer", 422), (
                     name, first, second, answer.body)
     assert service.post("/models/reader/predict", {"inputs": ["what", ""]}).body == {
