@@ -180,7 +180,7 @@ def test_there_is_a_toy_of_every_kind(toys):
 @on_tensorflow_2
 def test_bfloat16_answers_as_the_predictor_does_in_it(toys):
     served = serve(toys["pairs"], precision="bfloat16")
-    texts = texts_of(True)
+    texts = texts_of(PAIR)
     expected, exact = (TextPredictor(toys["pairs"], num_cpu_replicas=1, precision=precision)(texts)
                        for precision in ("bfloat16", "float32"))
     values = entries(ask_at_a_time(served, texts))
