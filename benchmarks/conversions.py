@@ -3,9 +3,8 @@
   python -m benchmarks.conversions --model=MINILM_HF --texts=SHARED_DATA/qa_en/squad1_dev.json \
     --peer_python=PYTHON
 
-Each class with each head is converted to a model folder, and from there to Hugging Face. 50 questions, of a
-reader with their contexts, go through transformers' pipelines on the folders there and through the model
-here; all numbers are compared. PEER_PYTHON has torch and transformers.
+Each class is converted to a model folder, and from there back to Hugging Face. 50 questions (a reader reads their
+contexts, too) go through transformers' pipelines and through the model here; all numbers are compared. PEER_PYTHON has torch and transformers.
 """
 
 import os

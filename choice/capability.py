@@ -1,4 +1,4 @@
-"""Models that choose an answer among those of a question: see `runs.capability`."""
+"""Multiple choice as a capability (`runs.capability`): the model chooses one of a question's answers."""
 
 import json
 import os

@@ -130,7 +130,7 @@ def _objects(path: Path, odd: Optional[OddRows] = None) -> Rows:
     kind, values = _values(path, odd)
     for number, value in values:
         several, question = (value.get(name) for name in ("questions", "question")) if value else (None, None)
-        if isinstance(several, list):  # a text with its questions; what is a list of as many is theirs
+        if isinstance(several, list):  # a text with its questions: a list of the same length has a value for each of them
             lists = {{"questions": "question", "answers": "answer"}.get(name, name): each for name, each in value.items()
                      if isinstance(each, list) and len(each) == len(several)}
             yield from (((str(path), kind, f"{number}, question {place}"), {**value, **dict(zip(lists, of_one))})

@@ -24,8 +24,8 @@ class TagSet(NamedTuple):
     """What a model can predict."""
     types: Tuple[str, ...]  # of entities
     scheme: str  # of the files
-    # Those of a model of other code, in the order of its outputs. What that learned about their
-    # sequence is not known: each word has its own best tag.
+    # The tags of a model of other code, in the order of its outputs. Which sequences it has learned is
+    # not known: each word gets its own best tag.
     own_tags: Tuple[str, ...] = ()
 
     @property

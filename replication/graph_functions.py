@@ -222,7 +222,7 @@ def compiled(function: Callable[..., List[tf.Tensor]], name: str,
 def called(function: Callable[..., List[tf.Tensor]], name: str, signature: List[tf.TensorSpec],
            *, by_xla: bool = False) -> Callable[..., List[tf.Tensor]]:
     """The function as one call in its caller's graph; XLA may have to compile it, as in `compiled`."""
-    function.__name__ = name  # also that of a program
+    function.__name__ = name  # XLA's program has it, too
     with tf.Graph().as_default():
         traced = _noinline_function(function, signature)
 

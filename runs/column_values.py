@@ -46,7 +46,7 @@ def are_flags(values: Sequence[Any]) -> bool:
 
 
 def holds_texts(values: Sequence[Any]) -> bool:
-    """Whether these are texts of several words, and not classes; those of pairs may be repeated."""
+    """Whether these are texts of several words, and not classes. A text may be repeated, as in pairs."""
     texts = [text for text in map(str, values) if text.strip()]
     return 2 * sum(map(bool, map(_PROSE.search, texts))) > len(texts) and not are_classes(texts)
 

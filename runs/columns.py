@@ -19,7 +19,7 @@ _NUMBERED = [(stem + first, stem + second) for stem in (
     "text", "sentence", "question", "query", "sent", "title", "review", "comment", "content",
     "document", "passage", "phrase", "premise", "string") for first, second in (
         ("1", "2"), ("_1", "_2"), (" 1", " 2"), ("_a", "_b"), (" a", " b"), ("a", "b"), ("_left", "_right"))]
-# With those of public data sets, the likeliest first.
+# The names of the two columns of a pair, also in public data sets; the likeliest first.
 PAIRS = (
     *_NUMBERED, *((first, second) for first, seconds in (
         ("premise", ("hypothesis",)), ("claim", ("evidence",)), ("text", ("text_pair", "hypothesis")),
@@ -218,15 +218,7 @@ def find(table: Table, given: Roles, *, labelled: bool, takes_pairs: Optional[bo
         check_commas(table, known.text)
     if labelled:
         _find_by_name(positions, "label", table)
-    may_be_pairs = takes_pairs or takes_pairs is None and not known.text
-    is_known = "text_pair" in positions
-    if may_be_pairs and not {"text", "text_pair"} & positions.keys():
-        _find_pair(positions, table)
-    _find_by_name(positions, "text", table)
-    if may_be_pairs:
-        _find_by_name(positions, "text_pair", table)
-    if not (takes_pairs or is_known) and _are_no_second_texts(positions.get("text_pair"), table):
-        del positions["text_pair"]
+    _find_named_texts(positions, table, takes_pairs, is_text_known=bool(known.text))
     if takes_pairs is None and not labelled and table.width == 2 and not (table.names or known.text):
         positions.update(text=0, text_pair=1)
     if takes_pairs is not None:
@@ -252,6 +244,20 @@ def find(table: Table, given: Roles, *, labelled: bool, takes_pairs: Optional[bo
         more = "" if takes_pairs is False else ", or --text_pair_column={} for second texts"
         warn_of_unread(table, _free(positions, table), "--text_column" + more)
     return roles
+
+
+def _find_named_texts(positions: Dict[str, Place], table: Table, takes_pairs: Optional[bool], *,
+                      is_text_known: bool) -> None:
+    """Finds the texts, one or a pair, by the names of their columns."""
+    may_be_pairs = takes_pairs or takes_pairs is None and not is_text_known
+    is_known = "text_pair" in positions
+    if may_be_pairs and not {"text", "text_pair"} & positions.keys():
+        _find_pair(positions, table)
+    _find_by_name(positions, "text", table)
+    if may_be_pairs:
+        _find_by_name(positions, "text_pair", table)
+    if not (takes_pairs or is_known) and _are_no_second_texts(positions.get("text_pair"), table):
+        del positions["text_pair"]
 
 
 def _check_numbers(positions: Dict[str, Place], table: Table, label: Optional[Place], kind: label_types.Kind) -> None:

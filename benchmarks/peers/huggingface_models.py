@@ -1,9 +1,9 @@
 """Models of Hugging Face's classes, and what its pipelines compute with them.
 
 Runs in an environment of its own (`torch`, `transformers`). The first command writes a folder for each
-class: BERT's encoder is that of --model_dir, the others are random; all heads are random. The second
-prints the numbers that the models in --folders compute for --texts, a JSON list of pairs of a question and
-a context: for the questions alone, but for a reader.
+class. BERT has the encoder of --model_dir; the other encoders and all heads are random. The second prints the
+numbers that the models in --folders compute for --texts, a JSON list of [question, context]. Only a reader
+reads the contexts.
 
   python -m benchmarks.peers.huggingface_models make --model_dir=MINILM --output_dir=DIR
   python -m benchmarks.peers.huggingface_models read --texts=FILE --folders DIR/BertModel

@@ -105,7 +105,7 @@ def input_format(path: str) -> str:
 
 
 def check_lines(path: str, flag: str = "--input_file") -> None:
-    """Raises a UserError if a file of which each line is read as a text is CSV or JSON by its name."""
+    """Raises a UserError for a file named as CSV or JSON, where each line is read as a text."""
     if path.lower().endswith((".csv", ".json", ".jsonl", ".csv.gz", ".json.gz", ".jsonl.gz")):
         raise UserError(f"{flag}={path}: each line is read as a text here, with the marks and names of CSV or JSON; "
                         "write the texts into a .txt file, one a line")

@@ -1,4 +1,4 @@
-"""An output: what it was made from, and whether it is there, whole and made of the same.
+"""An output, what it was made from, and its state: missing, begun, whole, or what is wrong with it.
 
 The record NAME.json beside an output NAME has its facts, which determine the content, and the content itself:
 path, size, state and SHA-256, as `provenance.Source` has them. `Artifact.state` compares both with the disk.

@@ -62,7 +62,7 @@ class Course:
         return Schedule(self.last_step, self._warmup_end)
 
     def share_after(self, step: int) -> float:
-        """The share of the examples that the first `step` steps see, of which the last is in the last stretch."""
+        """The share of the examples that are seen after `step` steps, a step of the last stretch."""
         return self.last.seen_after(step) / self.num_train_examples
 
     def plan(self, source: Source, seed: int, window_batches: int) -> TrainingPlan:

@@ -1,7 +1,7 @@
 """Taggers, readers and choosers go to Hugging Face's format and back with their heads, their tags and their answers.
 
-What they compute is held against a NumPy transcription of BERT in Hugging Face's conventions.
-`python -m benchmarks.conversions` does the same with transformers.
+The reference is BERT in NumPy, with Hugging Face's names and layouts. `python -m benchmarks.conversions`
+compares with transformers itself.
 """
 
 import json

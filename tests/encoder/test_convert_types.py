@@ -24,7 +24,7 @@ PREDICTIONS = {name: shape for name, shape in HEADS.items() if "predictions" in 
 @pytest.mark.parametrize("prefix", (True, False))
 @pytest.mark.parametrize("model_type", ("distilbert", "electra"))
 def test_an_encoder_of_another_type_becomes_a_bert_of_the_same_values(model_type, prefix, tmp_path):
-    """The values are transposed as BERT's are, and those of segments are zeros where there are none."""
+    """The conversion transposes kernels as it does those of BERT. A type without segments gets zeros for them."""
     tensors = prefixed(random_tensors(ENCODER))
     bert = write_huggingface(tmp_path / "bert", tensors)
     if model_type == "distilbert":

@@ -125,7 +125,8 @@ def classifier_tensors(num_labels):
                            "classifier.bias": (num_labels,)})
 
 
-# BERT's names → those of a type, in turn, as transformers 5 has them; what it lacks; its configuration.
+# Of each type: replacements that turn BERT's names into those of transformers 5, in this order; the parts that it
+# lacks; its configuration.
 _DISTILBERT = (
     ("bert.encoder.layer.", "distilbert.transformer.layer."), ("bert.embeddings.", "distilbert.embeddings."),
     ("attention.self.query.", "attention.q_lin."), ("attention.self.key.", "attention.k_lin."),
