@@ -15,6 +15,7 @@ from engine.disk import files
 from engine.disk.parts import Part
 from engine.errors import UserError
 from runs import columns
+from runs.columns import Table
 from runs.rows import UNREAD, Columns, Example, Split, read_rows
 
 EXTENSIONS = (*text_files.FORMATS, ".json")
@@ -157,23 +158,26 @@ def _values(path: Path, odd: Optional[OddRows]) -> Tuple[str, Iterable[Tuple[Any
 def open_file(path: str, given: Given, header: Optional[bool], *, labelled: bool,
               like: Optional[ChoiceFile] = None) -> ChoiceFile:
     """Finds out what is where in a file; with the columns of the file `like`, and answers as there, if they fit."""
-    split, lists, odd = None, [], OddRows("")
+    split, lists = None, []
     if path.lower().endswith((".json", ".jsonl")):
+        odd = OddRows("")
         rows = [row for _, row in itertools.islice(_objects(path, odd), 1000) if row]
         if not rows:
             raise UserError(odd.first or f"{path} holds no questions")
         names = tuple(dict.fromkeys(itertools.chain.from_iterable(rows)))
-        lists = [name for name in names if any(isinstance(row.get(name), (list, dict)) for row in rows)]
+        table = Table(path, "jsonl", names, len(names), [[row.get(name) for name in names] for row in rows])
+        lists = [position for position in range(table.width)
+                 if any(isinstance(value, (list, dict)) for value in table.values(position))]
     else:
         table = columns.read_head(path, header, _HEADER_NAMES)
-        names = table.names or tuple(str(number + 1) for number in range(table.width))
         split = Split(path, Columns(tuple(range(table.width)), header=bool(table.names), width=table.width), table.format)
+        names = tuple(map(table.column, range(table.width)))
         if not table.names and not (like and like.names == names):  # a question, its choices, the answer
             given = Given(given.texts or names[:1], given.choices or names[1:len(names) - labelled],
                           given.answer or names[-1:])
     if like and {*like.columns.texts, *like.columns.choices} <= set(names):
         given = like.columns
-    file = ChoiceFile(path, _found(path, names, lists, given, labelled), names, split)
+    file = ChoiceFile(path, _found(table, lists, given, labelled), names, split)
     if labelled:
         ways, fits = sorted(_WAYS, key=lambda name: not like or name != like.way), dict.fromkeys(_WAYS, 0)
         for question in file.questions():
@@ -185,35 +189,32 @@ def open_file(path: str, given: Given, header: Optional[bool], *, labelled: bool
     return file
 
 
-def _found(path: str, names: Sequence[str], lists: Sequence[str], given: Given, labelled: bool) -> Given:
-    """The columns that the flags or their own names tell."""
-    by_name = {name.strip().lower(): name for name in reversed(names)}
+def _found(table: Table, lists: Sequence[int], given: Given, labelled: bool) -> Given:
+    """The columns that the flags or their own names tell; of the choices, those of `lists` or one for each."""
+    def named(flag: str, of_flag: Sequence[str], *common: Sequence[str], among: Sequence[int] = range(table.width)
+              ) -> List[int]:
+        places = (table.named(names, among) for names in common)
+        return [table.position(name, flag) for name in of_flag] or [place for place in places if place is not None]
 
-    def named(of_flag: Sequence[str]) -> List[str]:
-        return [names[int(name) - 1] if name not in names and name.isdecimal() and 0 < int(name) <= len(names) else name
-                for name in of_flag]
-
-    def first(known: Sequence[str], taken: Sequence[str] = ()) -> List[str]:
-        return [by_name[name] for name in known if name in by_name and by_name[name] not in taken][:1]
-
-    choices = named(given.choices) or first(_LISTS, [name for name in names if name not in lists]) or _each(by_name)
-    found = Given(named(given.texts) or first(_CONTEXTS) + first(_QUESTIONS), choices,
-                  (named(given.answer) or first(_ANSWERS, choices)) if labelled else [])
+    texts = named("text", given.texts, _CONTEXTS, _QUESTIONS)
+    choices = named("choice", given.choices, _LISTS, among=lists) or _each(table)
+    free = [position for position in range(table.width) if position not in choices]
+    answer = named("answer", given.answer, _ANSWERS, among=free) if labelled else []
+    found = texts, choices, answer
     for flag, its in zip(("text", "choice", "answer")[:2 + labelled], found):
-        if not its or not set(its) <= set(names):
-            raise UserError(f"{path} has no column {', '.join(map(repr, its)) or 'with a common name'} for "
-                            f"--{flag}_column; it has {', '.join(map(repr, names)) or 'no questions'}")
-    return found
+        if not its:
+            raise UserError(f"{table.path} has no column with a common name for --{flag}_column; {table.describe()}")
+    return Given(*(list(map(table.column, its)) for its in found))
 
 
-def _each(by_name: Mapping[str, str]) -> List[str]:
+def _each(table: Table) -> List[int]:
     """The columns of a choice each: the most whose names differ in their number or letter alone."""
-    groups: Dict[Tuple[Optional[str], bool], List[Tuple[str, str]]] = {}
-    for match, name in ((_CHOICE.fullmatch(name), name) for name in by_name):
+    groups: Dict[Tuple[Optional[str], bool], List[Tuple[str, int]]] = {}
+    for position, match in enumerate(_CHOICE.fullmatch(name.strip().lower()) for name in table.names):
         if match and (match.group(1) or not match.group(2).isdecimal()):
             groups.setdefault((match.group(1), match.group(2).isdecimal()), []).append(
-                (match.group(2).zfill(2), by_name[name]))
-    return [name for _, name in sorted(max(groups.values(), key=len, default=[]))]
+                (match.group(2).zfill(2), position))
+    return [position for _, position in sorted(max(groups.values(), key=len, default=[]))]
 
 
 def reader(path: Path, header: Optional[bool], odd: OddRows) -> Iterator[Example]:

@@ -4,7 +4,7 @@ Detection goes by the names of the columns, then by the values in the first rows
 """
 
 import itertools
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from encoder import label_types
 from engine import log
@@ -129,6 +129,21 @@ class Table(NamedTuple):
         if role != "label" or "," not in column or column in self.names:
             return self.position(column, role)
         return tuple(self.position(name.strip(), role) for name in column.split(","))
+
+    def named(self, names: Iterable[str], among: Optional[Iterable[int]] = None) -> Optional[int]:
+        """The column, one of those `among`, that has one of these names, the likeliest first."""
+        return next((position for position, in self._all_named(zip(names), among)), None)
+
+    def named_pair(self, pairs: Iterable[Tuple[str, str]], among: Optional[Iterable[int]] = None) -> Tuple[int, ...]:
+        """Two columns that are named as one of the pairs, the likeliest first; empty if there are none."""
+        return next(self._all_named(pairs, among), ())
+
+    def _all_named(self, groups: Iterable[Tuple[str, ...]], among: Optional[Iterable[int]]
+                   ) -> Iterator[Tuple[int, ...]]:
+        positions = range(self.width) if among is None else list(among)
+        places = {self.names[position].strip().lower(): position
+                  for position in reversed(positions)} if self.names else {}
+        return (tuple(places[name] for name in group) for group in groups if places.keys() >= {*group})
 
     def column(self, position: Place) -> str:
         """The column's name, or its number if it has no name of its own; commas between several."""
@@ -345,19 +360,16 @@ def warn_of_unread(table: Table, free: Sequence[int], flag: str) -> None:
 
 def _find_by_name(positions: Dict[str, Place], role: str, table: Table) -> None:
     """Adds a free column with a common name as the role's, if the role has none yet."""
-    free = {table.names[position].lower(): table.names[position]
-            for position in (_free(positions, table) if table.names else ())}
-    name = next((free[name] for name in _NAMES[role] if name in free), None)
-    if role not in positions and name is not None:
-        positions[role] = table.position(name, role)
+    position = table.named(_NAMES[role], _free(positions, table))
+    if role not in positions and position is not None:
+        positions[role] = table.position(table.names[position], role)
 
 
 def _find_pair(positions: Dict[str, Place], table: Table) -> None:
     """Adds two free columns with the usual names of a pair, if they are not numbers."""
-    names = {table.names[position].lower(): position for position in _free(positions, table)
-             if table.names and not column_values.are_mostly_numbers(map(str, table.values(position)))}
-    pair = next((pair for pair in PAIRS if names.keys() >= {*pair}), ())
-    positions.update(zip(("text", "text_pair"), map(names.get, pair)))
+    free = [position for position in _free(positions, table)
+            if not column_values.are_mostly_numbers(map(str, table.values(position)))]
+    positions.update(zip(("text", "text_pair"), table.named_pair(PAIRS, free)))
 
 
 def _are_no_second_texts(place: Optional[Place], table: Table) -> bool:

@@ -191,16 +191,15 @@ def open_file(path: str, given: Given, *, labelled: bool) -> TextFile:
 
 def _columns(table: Table, given: Given, labelled: bool) -> Tuple[List[int], Optional[int]]:
     """The columns of the texts, and that of the label if there is one."""
-    names = [name.lower() for name in table.names]
-    texts = [table.position(column, "text") for column in given.texts] or _named_texts(names)
+    texts = [table.position(column, "text") for column in given.texts] or _named_texts(table)
     label = None
     if given.label and (labelled or given.label in table.names or given.label.isdecimal()
                         and int(given.label) <= table.width and not table.names):
         label = table.position(given.label, "label")
     free = [position for position in range(table.width) if position not in (*texts, label)
-            and not (names and names[position] in columns.NUMBERS)]
+            and table.named(columns.NUMBERS, [position]) is None]
     if label is None:
-        label = _detected_label(table, names, free, bool(texts))
+        label = _detected_label(table, free, bool(texts))
     if not texts:
         partial = [position for position in free if table.is_partial(position)]
         texts = [position for position in free if position not in (label, *partial)]
@@ -218,20 +217,18 @@ def _columns(table: Table, given: Given, labelled: bool) -> Tuple[List[int], Opt
     return texts, label
 
 
-def _named_texts(names: Sequence[str]) -> List[int]:
+def _named_texts(table: Table) -> List[int]:
     """The columns of texts by their names; none if there is no pair."""
-    pair = next((pair for pair in itertools.product(_ANCHORS, _POSITIVES)
-                 if len({*pair} & {*names}) == 2), ())
-    return [*map(names.index, pair), *(position for position, name in enumerate(names)
-                     if pair and name.startswith(_NEGATIVES))]
+    pair = table.named_pair(itertools.product(_ANCHORS, _POSITIVES))
+    return [*pair, *(position for position, name in enumerate(table.names)
+                     if pair and name.lower().startswith(_NEGATIVES))]
 
 
-def _detected_label(table: Table, names: Sequence[str], free: Sequence[int],
-                    knows_texts: bool) -> Optional[int]:
+def _detected_label(table: Table, free: Sequence[int], knows_texts: bool) -> Optional[int]:
     """A free column with a label's name or, if the texts are not known yet, with labels in it."""
-    named = [names.index(name) for name in _LABELS if name in names and names.index(name) in free]
-    if named or knows_texts or table.width < 2:
-        return named[0] if named else None
+    named = table.named(_LABELS, free)
+    if named is not None or knows_texts or table.width < 2:
+        return named
     labels = [position for position in free if table.rows and _layout_of(table.values(position))]
     if len(labels) > 1:
         raise UserError(f"{table.path}: several columns have nothing but numbers or labels; "

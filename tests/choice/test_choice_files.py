@@ -79,7 +79,7 @@ def test_flags_name_columns_by_name_or_number_and_other_files_follow_the_trainin
      ["line 3", "'F'", "labels"]),
     ("range.tsv", "question\tchoice1\tchoice2\tlabel\nq\ta\tb\t1\nq\ta\tb\t7\n", ["line 3", "'7'", "numbers from"]),
     ("missing.jsonl", objects({"question": "q", "choices": ["a", "b"], "answer": None}), ["'answer' is null"]),
-    ("none.csv", "x,y\n1,2\n", ["--text_column", "'x', 'y'"]),
+    ("none.csv", "x,y\n1,2\n", ["--text_column", "x, y"]),
     ("string.jsonl", objects({"question": "q", "choices": "a b", "answer": 0}), ["--choice_column"]),
     ("empty.jsonl", "", ["no questions"]), ("number.json", "[1]", ["an object for each question"]),
     ("half.json", '{"article": "a"', ["not JSON"])])

@@ -50,7 +50,7 @@ BAD = [  # bodies, and a part of what is said of them
     (b'{"inputs": {"__init__": 1}}', "`inputs`: "), (b'{"inputs": []}', "`inputs`: "),
     (b'{"inputs": [[]]}', "`inputs`: "), (b'{"inputs": [[[]]]}', "`inputs`: "),
     (b'{"inputs": ["a", ["b"]]}', 'not ["b"]'), (b'{"inputs": [["a"], "b"]}', 'not "b"'),
-    (b'{"inputs": ["a", "b", "c"]}', "at most 2"), (b'{"inputs": [["a", "b", "c"]]}', "at most 2"),
+    (b'{"inputs": ["a", "b", "c"]}', "takes single texts"), (b'{"inputs": [["a", "b", "c"]]}', "takes single texts"),
     (b'{"inputs": ["a", null]}', "not null"), (b'{"inputs": "a", "truncate": 1}', "`truncate`: "),
     (b'{"inputs": "a", "truncate": "true"}', "`truncate`: Input should be a valid boolean, not \"true\""),
     (b'{"inputs": "a", "truncate": NaN}', "`truncate`: "), (b'{"inputs": "\xff"}', "unicode"),
