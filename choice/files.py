@@ -14,9 +14,9 @@ from engine.data.text_files import OddRows, Path, attempt
 from engine.disk import files
 from engine.disk.parts import Part
 from engine.errors import UserError
-from runs import columns
-from runs.columns import Table
+from runs import table_head
 from runs.rows import UNREAD, Columns, Example, Split, read_rows
+from runs.table_head import Table
 
 EXTENSIONS = (*text_files.FORMATS, ".json")
 
@@ -169,7 +169,7 @@ def open_file(path: str, given: Given, header: Optional[bool], *, labelled: bool
         lists = [position for position in range(table.width)
                  if any(isinstance(value, (list, dict)) for value in table.values(position))]
     else:
-        table = columns.read_head(path, header, _HEADER_NAMES)
+        table = table_head.read(path, header, _HEADER_NAMES)
         split = Split(path, Columns(tuple(range(table.width)), header=bool(table.names), width=table.width), table.format)
         names = tuple(map(table.column, range(table.width)))
         if not table.names and not (like and like.names == names):  # a question, its choices, the answer

@@ -6,15 +6,12 @@ example can have several classes. Types come from the training set, from the use
 task.json (`of_description`) or from Hugging Face's config.json (`from_huggingface`).
 """
 
-import ast
-import json
 import math
-import re
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
-from encoder import task_json
+from encoder import task_json, written_labels
 from engine.data.store import Column, Records
 from engine.errors import UserError
 
@@ -23,14 +20,8 @@ _PROBLEMS = {task_json.CLASSES: "single_label_classification",
              task_json.MULTI_LABEL: "multi_label_classification",
              task_json.REGRESSION: "regression"}
 _KIND = "kind"  # an entry of ours in config.json
-_UNNAMED = re.compile(r"LABEL_\d+")  # what transformers calls a label that it has no name for
 _SEPARATORS = (",", ";", "|", "#")
 LINE_CHARACTERS = frozenset("\t\r\n")  # that end a column or a line of predictions
-# How files say whether an example has a label.
-_FLAGS = {**dict.fromkeys(("1", "1.0", "true", "t", "yes", "y"), True),
-          **dict.fromkeys(("0", "0.0", "false", "f", "no", "n"), False)}
-# A text or number, and the space before the next where NumPy has no comma: Python would join the texts.
-_ITEM = re.compile(r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[\w.]+)(\s+(?=[-\w'"])|)""")
 _TINY = 1e-9  # the share of a label that no example has
 
 
@@ -111,10 +102,11 @@ class SingleLabel(Kind):
     def with_more(self, labels: Sequence[str]) -> "SingleLabel":
         return SingleLabel((*self.labels, *labels), self.aliases, self.name)
 
-    def parse(self, text: "Written") -> int:
-        written = listed(text)
+    def parse(self, text: written_labels.Written) -> int:
+        written = written_labels.listed(text)
         names = [text] if written is None else [
-            name for name, has_it in split_labels(written, "", places(self.labels)).items() if has_it]
+            name for name, has_it in written_labels.split(
+                written, "", written_labels.places(self.labels)).items() if has_it]
         name = names[0].strip() if len(names) == 1 else ""
         index = self._indices.get(self.aliases.get(name, name))
         if index is None:
@@ -155,8 +147,8 @@ class MultiLabel(Kind):
     def with_more(self, labels: Sequence[str]) -> "MultiLabel":
         return MultiLabel((*self.labels, *labels), self.separator)
 
-    def parse(self, text: "Written") -> Tuple[int, ...]:
-        written = split_labels(text, self.separator, places(self.labels))
+    def parse(self, text: written_labels.Written) -> Tuple[int, ...]:
+        written = written_labels.split(text, self.separator, written_labels.places(self.labels))
         unknown = next((name for name in written if name not in self._indices), None)
         if unknown is not None:
             raise ValueError(f"made of {_listed(self.labels)}, and {unknown!r} is none of them")
@@ -305,7 +297,7 @@ def from_huggingface(config: Mapping[str, Any], path: str, num_outputs: int) -> 
 
 def names_in(config: Mapping[str, Any], path: str, num_outputs: int) -> List[str]:
     """The names of a Hugging Face model's outputs, in their order."""
-    names = config.get("id2label", {str(i): name for i, name in enumerate(unnamed(num_outputs))})
+    names = config.get("id2label", {str(i): name for i, name in enumerate(written_labels.unnamed(num_outputs))})
     if not isinstance(names, dict) or not names or set(names) != set(map(str, range(len(names)))):
         raise UserError(f"{path}: id2label is no map from 0, 1, 2 … to labels")
     return [str(names[str(index)]) for index in range(len(names))]
@@ -348,69 +340,6 @@ def check_labels(labels: Sequence[str], where: str) -> None:
                         "line end, as predictions are columns and lines")
     if len(set(labels)) < len(labels):
         raise UserError(f"{where} has the same label twice: {', '.join(labels[:20])}")
-
-
-def places(labels: Sequence[str]) -> Sequence[str]:
-    """The labels for which a list has 0 and 1: those without names but the ones that transformers gives to all."""
-    return labels if all(map(_UNNAMED.fullmatch, labels)) else ()
-
-
-# The labels of an example: names with separators, a list of names or flags, or a flag for each name.
-Written = Union[str, List[Any], Dict[str, Any]]
-
-
-def split_labels(text: Written, separator: str, names: Sequence[str] = ()) -> Dict[str, bool]:
-    """The labels that are named, and whether the example has them; raises ValueError.
-
-    Args:
-        names: of labels for which a list has 0 and 1.
-    """
-    written = listed(text)
-    if isinstance(written, dict):
-        return of_flags(list(written.values()), list(written))
-    values = text.split(separator) if written is None else written
-    if names and any(map(is_flag, values)):
-        return of_flags(values, names)
-    return dict.fromkeys(filter(None, (str(value).strip() for value in values)), True)
-
-
-def listed(text: Any) -> Union[None, List[Any], Dict[str, Any]]:
-    """A list or an object of labels, also one that a text holds as in JSON, Python or NumPy; else None."""
-    value, form = text, text.strip() if isinstance(text, str) else ""
-    if form[:1] + form[-1:] in ("[]", "{}", "()"):
-        for read, literal in ((json.loads, form), (ast.literal_eval, _ITEM.sub(_with_comma, form))):
-            try:
-                value = read(literal)
-                break
-            except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-                continue
-    if isinstance(value, (tuple, set)):
-        value = sorted(value, key=str) if isinstance(value, set) else list(value)
-    return value if isinstance(value, (list, dict)) else None
-
-
-def _with_comma(item: Any) -> str:
-    return item[1] + (item[2] and ",")
-
-
-def unnamed(count: int) -> Tuple[str, ...]:
-    """Names of labels that have none, as transformers gives them."""
-    return tuple(f"LABEL_{index}" for index in range(count))
-
-
-def is_flag(value: Any) -> bool:
-    """Whether a value, such as 0 or "true", says if an example has a label."""
-    return str(value).strip().lower() in _FLAGS
-
-
-def of_flags(values: Sequence[Any], names: Sequence[str]) -> Dict[str, bool]:
-    """Whether an example has each label, from 0 and 1; raises ValueError, as `Kind.parse`."""
-    odd = next((value for value in values if not is_flag(value)), None)
-    if odd is not None:
-        raise ValueError(f"0 or 1 for each label, and {str(odd)!r} is neither")
-    if len(values) != len(names):
-        raise ValueError(f"{len(names)} values of 0 and 1, as elsewhere, and it has {len(values)}")
-    return {name.strip(): _FLAGS[str(value).strip().lower()] for name, value in zip(names, values)}
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:

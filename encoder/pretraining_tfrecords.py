@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from engine.data import record_lengths, store
 from engine.devices import runtime
-from engine.disk import files, provenance
+from engine.disk import files, patterns, provenance
 from engine.errors import UserError
 from engine.progress import Counter
 
@@ -40,14 +40,14 @@ class Opened(NamedTuple):
     paths: List[str]  # of the files that hold records
 
 
-def open_store(patterns: str, flag: str, sizes: Sizes, store_dir: str) -> Opened:
+def open_store(names: str, flag: str, sizes: Sizes, store_dir: str) -> Opened:
     """Opens the examples of TFRecord files, preparing them first if needed.
 
     Args:
-        patterns: names of files, patterns and directories, comma-separated.
+        names: of files and directories, and patterns; comma-separated.
         flag: the flag that gives them, for messages.
     """
-    paths = find(patterns, flag)
+    paths = find(names, flag)
     specifications = {path: _specification(path, sizes) for path in paths}
     specifications = {path: each for path, each in specifications.items() if each}
     if not specifications:
@@ -55,7 +55,7 @@ def open_store(patterns: str, flag: str, sizes: Sizes, store_dir: str) -> Opened
     hashes = [provenance.content_hash(path, store_dir) for path in specifications]
 
     def chunks() -> Iterator[store.Chunk]:
-        with Counter(f"Preparing {patterns}", unit="examples") as counter:
+        with Counter(f"Preparing {names}", unit="examples") as counter:
             for path, specification in specifications.items():
                 for chunk in read_chunks(path, specification, sizes.vocab_size):
                     yield chunk
@@ -72,10 +72,10 @@ def open_store(patterns: str, flag: str, sizes: Sizes, store_dir: str) -> Opened
     return Opened(records, files.hash_of_json(hashes), list(specifications))
 
 
-def find(patterns: str, flag: str) -> List[str]:
+def find(names: str, flag: str) -> List[str]:
     """The TFRecord files that comma-separated names, patterns and directories match."""
     # `create_data` writes a .json file with the settings beside each file of records.
-    paths = files.find(patterns, flag)
+    paths = patterns.find(names, flag)
     records = [path for path in paths if not path.endswith(".json")]
     if not records:
         raise UserError(f"{flag}: {paths[0]} describes a file of records, and is none: leave .json "

@@ -29,7 +29,7 @@ from engine import log
 from engine.checkpoints import checkpoint_files
 from engine.cli import command, shards
 from engine.data import store, text_files
-from engine.disk import artifact, files, parts, provenance, scratch
+from engine.disk import artifact, files, parts, patterns, provenance, scratch
 from engine.disk.artifact import Artifact
 from engine.errors import UserError
 from engine.progress import Counter
@@ -70,7 +70,7 @@ def main(flag_values: flags.FlagValues) -> None:
     tokenizer = vocabulary.require_mask(
         vocabulary.load_tokenizer(flag_values.vocab_file, settings.do_lower_case),
         flag_values.vocab_file)
-    paths = files.find(flag_values.input_file, "--input_file")
+    paths = patterns.find(flag_values.input_file, "--input_file")
     outputs = _outputs(flag_values.output_file, paths)
     for path in paths:
         files.require_file(path, "--input_file")

@@ -15,7 +15,7 @@ from encoder import vocabulary
 from engine import log, settings
 from engine.cli import command
 from engine.data import text_files
-from engine.disk import files
+from engine.disk import files, patterns
 from engine.disk.artifact import WHOLE, Artifact
 from engine.disk.provenance import Source
 from engine.errors import UserError
@@ -85,12 +85,12 @@ def main(flag_values: flags.FlagValues) -> None:
 
 def _artifact(path: str, values: flags.FlagValues) -> Artifact:
     return Artifact(path, {**settings.as_facts(values, ("input_file", "output_dir")), "--input_file": [
-        Source(path) for path in files.find(values.input_file or "", "--input_file")]})
+        Source(path) for path in patterns.find(values.input_file or "", "--input_file")]})
 
 
 def _lines(input_file: str) -> Iterator[str]:
     with Counter("Reading", unit="lines") as counter:
-        for path in files.find(input_file or "", "--input_file"):
+        for path in patterns.find(input_file or "", "--input_file"):
             text_files.check_lines(path)
             for _, line in texts.read_lines(path):
                 counter.advance(1)

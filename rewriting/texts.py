@@ -10,7 +10,7 @@ from engine.data import text_files
 from engine.data.text_files import OddRows
 from engine.disk import files
 from engine.disk.parts import Part
-from runs import columns
+from runs import columns, table_head
 from runs.rows import UNREAD, read_split
 
 HELP_TOPIC = "Data"  # of the flags defined here
@@ -57,7 +57,7 @@ def read_with_categories(path: text_files.Path, what: str, column: Optional[str]
         column, category_column: the name of a column, or its number from 1.
         header: see `define_flags`.
     """
-    table = columns.read_head(files.require_file(os.fspath(path), what), header)
+    table = table_head.read(files.require_file(os.fspath(path), what), header)
     for its_column, its_role in ((column, "text"), (category_column, "category")):
         if its_column is not None:
             table.position(its_column, its_role)

@@ -5,7 +5,7 @@ import math
 import re
 from typing import Any, Iterable, List, Sequence
 
-from encoder import label_types
+from encoder import label_types, written_labels
 
 # What a value is as a number; MISWRITTEN is a decimal comma, thousands, a percentage or unit.
 FRACTION, INTEGER, MISSING, MISWRITTEN, WORD = range(5)
@@ -42,7 +42,7 @@ def are_numbers(values: Iterable[str]) -> bool:
 
 def are_flags(values: Sequence[Any]) -> bool:
     """Whether nearly all are 0 or 1; reading the file reports the others."""
-    return 0 < 10 * sum(map(label_types.is_flag, values)) >= 9 * len(values)
+    return 0 < 10 * sum(map(written_labels.is_flag, values)) >= 9 * len(values)
 
 
 def holds_texts(values: Sequence[Any]) -> bool:

@@ -4,46 +4,17 @@ Detection goes by the names of the columns, then by the values in the first rows
 """
 
 import itertools
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from encoder import label_types
+from encoder import label_types, written_labels
 from engine import log
-from engine.data import text_files
-from engine.data.text_files import OddRows
 from engine.errors import UserError
 from runs import column_values
 from runs.rows import Columns, Split
+from runs.table_head import NAMES, NUMBERS, PAIRS, Place, Table
 
-# Names of the two columns of a pair, as in query1 and query2.
-_NUMBERED = [(stem + first, stem + second) for stem in (
-    "text", "sentence", "question", "query", "sent", "title", "review", "comment", "content",
-    "document", "passage", "phrase", "premise", "string") for first, second in (
-        ("1", "2"), ("_1", "_2"), (" 1", " 2"), ("_a", "_b"), (" a", " b"), ("a", "b"), ("_left", "_right"))]
-# The names of the two columns of a pair, also in public data sets; the likeliest first.
-PAIRS = (
-    *_NUMBERED, *((first, second) for first, seconds in (
-        ("premise", ("hypothesis",)), ("claim", ("evidence",)), ("text", ("text_pair", "hypothesis")),
-        ("question", ("passage", "context", "sentence", "answer", "paragraph", "document", "response")),
-        ("query", ("passage", "document", "doc", "answer", "context", "response")),
-        ("context", ("response", "answer", "hypothesis")), ("anchor", ("positive",)),
-        ("sentence", ("hypothesis",)), ("s1", ("s2",)), ("q1", ("q2",))) for second in seconds))
-# Common names of columns, the likeliest first.
-_NAMES = {
-    "label": ("label", "labels", "class", "category", "sentiment", "target", "score", "rating",
-              "stars", "tag", "tags", "gold_label", "y"),
-    "text": ("text", "text_a", "sentence", "sentence1", "question", "question1", "premise",
-             "review", "comment", "content", "title", "query", "document", "body",
-             *(first for first, _ in _NUMBERED)),
-    "text_pair": ("text_b", "sentence2", "question2", "hypothesis", "answer", "passage",
-                  "text_pair", *(second for _, second in _NUMBERED))}
 _UNSURE_NAMES = ("answer", "response", "context", "document", "passage")  # of second texts, or of something else
-NUMBERS = ("id", "index", "idx", "guid")  # names of columns that number the rows
-_HEADER_NAMES = {*itertools.chain(*_NAMES.values(), *PAIRS), *NUMBERS}
-_NUM_HEAD_ROWS = 1000
 _MAX_DISTINCT_SHARE = 0.9  # from this share on, the number of distinct values is not compared
-
-
-Place = Union[int, Tuple[int, ...]]  # a column's index, from 0, or those of several of labels
 
 
 class Roles(NamedTuple):
@@ -64,7 +35,7 @@ class Trained(NamedTuple):
     header: Optional[bool]  # --header, if it was given
     width: int  # the number of columns
 
-    def roles_in(self, table: "Table") -> Roles:
+    def roles_in(self, table: Table) -> Roles:
         """The roles that a file has columns for, found by name or, in a file without header, by number.
 
         A file that has fewer columns than in training, by those of the label, lacks the label.
@@ -101,109 +72,6 @@ def of_description(entry: Any, where: str) -> Trained:
             isinstance(entry[name], kind) for name, kind in kinds.items()):
         raise UserError(f"{where}: task.json is damaged: its columns are {str(entry)[:80]}")
     return Trained(**entry)
-
-
-class Table(NamedTuple):
-    """The first rows of a file. Made by `read_head`."""
-    path: str
-    format: str  # one of text_files.FORMATS
-    names: Tuple[str, ...]  # of the columns; empty without a header
-    width: int  # number of columns
-    rows: List[Sequence[Any]]  # without the header
-
-    def position(self, column: str, role: str) -> int:
-        """The index, from 0, of the column with this name or number. Raises a UserError."""
-        count = self.names.count(column)
-        if count == 1:
-            return self.names.index(column)
-        if count > 1:
-            raise UserError(f"{self.path}, line 1: {count} columns are named {column!r}; choose "
-                            f"one by its number, from 1, with --{role}_column")
-        if column.isdecimal() and 1 <= int(column) <= self.width and self.format != "jsonl":
-            return int(column) - 1
-        raise UserError(f"{self.path} has no column {column!r} for --{role}_column; "
-                        f"{self.describe()}")
-
-    def place(self, column: str, role: str) -> Place:
-        """The `position`; for labels also those of several columns."""
-        if role != "label" or "," not in column or column in self.names:
-            return self.position(column, role)
-        return tuple(self.position(name.strip(), role) for name in column.split(","))
-
-    def named(self, names: Iterable[str], among: Optional[Iterable[int]] = None) -> Optional[int]:
-        """The column, one of those `among`, that has one of these names, the likeliest first."""
-        return next((position for position, in self._all_named(zip(names), among)), None)
-
-    def named_pair(self, pairs: Iterable[Tuple[str, str]], among: Optional[Iterable[int]] = None) -> Tuple[int, ...]:
-        """Two columns that are named as one of the pairs, the likeliest first; empty if there are none."""
-        return next(self._all_named(pairs, among), ())
-
-    def _all_named(self, groups: Iterable[Tuple[str, ...]], among: Optional[Iterable[int]]
-                   ) -> Iterator[Tuple[int, ...]]:
-        positions = range(self.width) if among is None else list(among)
-        places = {self.names[position].strip().lower(): position
-                  for position in reversed(positions)} if self.names else {}
-        return (tuple(places[name] for name in group) for group in groups if places.keys() >= {*group})
-
-    def column(self, position: Place) -> str:
-        """The column's name, or its number if it has no name of its own; commas between several."""
-        if isinstance(position, tuple):
-            return ",".join(map(self.column, position))
-        name = self.names[position] if self.names else ""
-        return name if self.names.count(name) == 1 else str(position + 1)
-
-    def values(self, position: int) -> List[Any]:
-        """The column's values in the first rows that have one."""
-        return [row[position] for row in self.rows
-                if position < len(row) and row[position] is not None]
-
-    def is_partial(self, position: int) -> bool:
-        """Whether only some JSON objects have this key."""
-        return self.format == "jsonl" and len(self.values(position)) < len(self.rows)
-
-    def describe(self) -> str:
-        """The columns of the file, for an error message."""
-        if self.format == "jsonl":
-            return f"its first objects have {', '.join(map(repr, self.names)) or 'no keys'}"
-        if not self.names:
-            return (f"it has {self.width} columns and no header: give a column's number, from 1, "
-                    "or set --header if the first line is one")
-        return f"its columns are {log.brief(', '.join(self.names))}"
-
-
-def read_head(path: str, header: Optional[bool], more_names: Sequence[str] = ()) -> Table:
-    """Reads the first rows of a file.
-
-    Args:
-        header: whether the first line names the columns; None detects it.
-        more_names: names that columns have, in addition to those of any file of texts, such as
-            those of the training.
-    """
-    kind = text_files.input_format(path)
-    odd = OddRows("", skips_lines=True)  # reading the whole file reports them
-    if kind == "jsonl":
-        objects = [value for _, value in _first(text_files.json_objects(path, odd))
-                   if value is not None]
-        if not objects:
-            raise UserError(odd.first or f"{path} holds no examples")
-        names = tuple(dict.fromkeys(itertools.chain.from_iterable(objects)))
-        return Table(path, kind, names, len(names),
-                     [[value.get(name) for name in names] for value in objects])
-    read = text_files.csv_rows(path) if kind == "csv" else text_files.tsv_rows(path, odd)
-    rows = [row for _, row in _first(read) if row is not None]
-    if not rows:
-        raise UserError(odd.first or f"{path} holds no examples")
-    if header is None:
-        # The first line of a plain text file is a text, even if it is a word like "text".
-        is_plain_text = not path.lower().endswith((".tsv", ".csv")) and len(rows[0]) == 1
-        others = [row for row in rows if row != rows[0]]  # a header may be repeated
-        header = not is_plain_text and column_values.are_names(rows[0], others, (*_HEADER_NAMES, *more_names))
-    names = tuple(name.strip() for name in rows[0]) if header else ()
-    return Table(path, kind, names, len(rows[0]), rows[1:] if header else rows)
-
-
-def _first(rows: Iterable) -> Iterable:
-    return itertools.islice(rows, _NUM_HEAD_ROWS)
 
 
 def find(table: Table, given: Roles, *, labelled: bool, takes_pairs: Optional[bool],
@@ -360,7 +228,7 @@ def warn_of_unread(table: Table, free: Sequence[int], flag: str) -> None:
 
 def _find_by_name(positions: Dict[str, Place], role: str, table: Table) -> None:
     """Adds a free column with a common name as the role's, if the role has none yet."""
-    position = table.named(_NAMES[role], _free(positions, table))
+    position = table.named(NAMES[role], _free(positions, table))
     if role not in positions and position is not None:
         positions[role] = table.position(table.names[position], role)
 
@@ -441,7 +309,7 @@ def split_of(table: Table, roles: Roles) -> Split:
     label = places.get("label")
     labels: Tuple[str, ...] = ()
     if isinstance(label, tuple):
-        labels = (tuple(roles.label.split(",")) if table.names else label_types.unnamed(len(label)))
+        labels = (tuple(roles.label.split(",")) if table.names else written_labels.unnamed(len(label)))
     columns = Columns(tuple(places[role] for role in ("text", "text_pair") if role in places), label,
                       header=bool(table.names), width=None if keys else table.width)
     return Split(table.path, columns, table.format, keys, labels)

@@ -2,7 +2,7 @@
 
 from typing import Any, Mapping, Sequence
 
-from encoder import label_types, model_files, task_json
+from encoder import model_files, task_json, written_labels
 from engine import log
 from engine.checkpoints.checkpoints import Checkpoint
 from engine.errors import UserError
@@ -50,7 +50,7 @@ def taken_over(model: Capability, checkpoint: Checkpoint, flag: str, way_out: st
                         f"{own['kind']}: {way_out}")
     if description:
         held = model.labels_of(description, where)
-    if len(held) != model_files.num_outputs(checkpoint) or label_types.places(held):
+    if len(held) != model_files.num_outputs(checkpoint) or written_labels.places(held):
         model_files.check_outputs(checkpoint, num_outputs, flag, way_out)
         if labels and says_position:
             log.info(f"{where} does not name its labels: its outputs are taken for {_listed(labels)}, in "

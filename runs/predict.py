@@ -20,7 +20,7 @@ from engine.disk.provenance import Source
 from engine.errors import UserError
 from engine.inference import PredictionSettings
 from engine.progress import counted
-from runs import columns, kinds
+from runs import columns, kinds, table_head
 from runs.capability import AnyResult, Encoded, Result, Takes
 from runs.rows import UNREAD, Example, read_split
 from runs.stream import Input, Stream, Texts, run
@@ -103,7 +103,7 @@ class Predictions(Stream):
         if self.reader.read:
             return iter(self.reader.read(source, values.header, odd)), self.reader.takes.least
         part = source if isinstance(source, parts.Part) else None
-        table = columns.read_head(os.fspath(source), values.header,
+        table = table_head.read(os.fspath(source), values.header,
                                   columns.names_of(self.reader.trained_columns))
         if odd.skips_lines and table.format == "csv":
             raise UserError(f"--skip_bad_lines: {source} is CSV, whose rows may have several lines; convert "

@@ -20,9 +20,9 @@ from engine.data import text_files
 from engine.disk import files
 from engine.errors import UserError
 from engine.progress import counted
-from runs import column_values, columns, squad_files
-from runs.columns import Table
+from runs import column_values, columns, squad_files, table_head
 from runs.rows import Columns, Split, read_rows
+from runs.table_head import Table
 
 TEXTS, TUPLES, SCORES, ENTAILMENT, QUESTIONS = (
     "texts", "tuples", "scores", "entailment", "questions")
@@ -30,9 +30,9 @@ EXTENSIONS = (*text_files.FORMATS, ".json")
 
 # Common names of columns, the likeliest first.
 _ANCHORS = ("anchor", "query", "question", "question1", "sentence1", "premise", "text_a", "text",
-            *(first for first, _ in columns.PAIRS))
+            *(first for first, _ in table_head.PAIRS))
 _POSITIVES = ("positive", "question2", "sentence2", "hypothesis", "answer", "passage", "document",
-              "context", "text_b", "text_pair", *(second for _, second in columns.PAIRS))
+              "context", "text_b", "text_pair", *(second for _, second in table_head.PAIRS))
 _NEGATIVES = ("negative", "hard_negative")  # or names that begin so
 _LABELS = ("score", "similarity", "label", "labels", "gold_label", "is_duplicate")
 _HEADER_NAMES = ("anchor", "positive", "negative", "context", "is_duplicate")
@@ -163,7 +163,7 @@ def open_file(path: str, given: Given, *, labelled: bool) -> TextFile:
             files.require_file(path, "file of questions", files.DOCUMENT_BYTES), QUESTIONS, 2)
         log.info(f"{path}: {file.describe()}")
         return file
-    table = columns.read_head(path, given.header, _HEADER_NAMES)
+    table = table_head.read(path, given.header, _HEADER_NAMES)
     texts, label = _columns(table, given, labelled)
     if label is None and not given.texts:
         columns.check_commas(table)
@@ -197,7 +197,7 @@ def _columns(table: Table, given: Given, labelled: bool) -> Tuple[List[int], Opt
                         and int(given.label) <= table.width and not table.names):
         label = table.position(given.label, "label")
     free = [position for position in range(table.width) if position not in (*texts, label)
-            and table.named(columns.NUMBERS, [position]) is None]
+            and table.named(table_head.NUMBERS, [position]) is None]
     if label is None:
         label = _detected_label(table, free, bool(texts))
     if not texts:

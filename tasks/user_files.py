@@ -10,12 +10,13 @@ from typing import Any, Counter, Dict, Iterable, List, Optional, Sequence, Set, 
 
 from absl import flags
 
-from encoder import label_types
+from encoder import label_types, written_labels
 from engine import log
 from engine.data import text_files
 from engine.errors import UserError
-from runs import column_values, columns, sets
+from runs import column_values, columns, sets, table_head
 from runs.rows import Split, read_rows
+from runs.table_head import Table
 from tasks import metrics as scores
 from tasks.model_folder import Classification
 from tasks.table import Task
@@ -77,7 +78,7 @@ def make_task(values: flags.FlagValues, names: Sequence[str],
     given = columns.Roles(values.text_column, values.text_pair_column, values.label_column)
     splits: Dict[str, Split] = {}
     for name in names:
-        table = columns.read_head(sets.find(values, name, text_files.FORMATS), header,
+        table = table_head.read(sets.find(values, name, text_files.FORMATS), header,
                                   columns.names_of(remembered))
         roles = columns.find(table, given, labelled=name != "test", takes_pairs=takes_pairs,
                              trained=remembered, kind=kind)
@@ -126,13 +127,13 @@ class _AsWritten(label_types.Kind):
         self.forms: Set[type] = set()  # of the labels so far: list, dict, or str
 
     def parse(self, text):
-        written = label_types.listed(text)
+        written = written_labels.listed(text)
         self.forms.add(str if written is None else type(written))
         if not self.separator and written is None:
             if not text.strip():
                 raise ValueError("some text; is --label_column right?")
             return {text.strip(): True}
-        labels = label_types.split_labels(text, self.separator, self.names)
+        labels = written_labels.split(text, self.separator, self.names)
         if not self.separator and sum(labels.values()) != 1:
             raise ValueError("one label; if examples may have any number, set --label_kind=multi_label")
         if self.separator and any(self.separator in label for label in labels):
@@ -141,7 +142,7 @@ class _AsWritten(label_types.Kind):
         return labels
 
 
-def _infer_kind(values: flags.FlagValues, table: columns.Table,
+def _infer_kind(values: flags.FlagValues, table: Table,
                 split: Split) -> label_types.Kind:
     """The given or else the detected kind, with the labels of the training file."""
     if values.label_kind == label_types.Regression.name:
@@ -226,7 +227,7 @@ def _more_labels(split: Split, kind: label_types.Kind) -> Sequence[str]:
     more: Counter[str] = collections.Counter()
     num_rows = num_others = 0
     for _, _, example in read_rows(
-            _AsWritten(kind.separator, label_types.places(kind.labels)), split, ""):
+            _AsWritten(kind.separator, written_labels.places(kind.labels)), split, ""):
         names = [name for name, has_it in example.label.items()
                  if has_it and kind.aliases.get(name, name) not in kind.labels]
         more.update(names)
@@ -264,7 +265,7 @@ def _check_number(labels: Counter[str], file: str) -> None:
                         "right? (If they are numbers to be predicted, set --label_kind=regression)")
 
 
-def _lists(table: columns.Table, split: Split, separator: str) -> List[Any]:
+def _lists(table: Table, split: Split, separator: str) -> List[Any]:
     """The first labels that are lists or objects; of those that texts hold, only if they are many.
 
     Args:
@@ -273,10 +274,10 @@ def _lists(table: columns.Table, split: Split, separator: str) -> List[Any]:
     position = (table.names.index(split.keys[split.columns.label]) if table.format == "jsonl"
                 else split.columns.label)
     values = table.values(position)
-    lists = [each for each in map(label_types.listed, values) if each is not None]
+    lists = [each for each in map(written_labels.listed, values) if each is not None]
     if separator:
         return lists + [str(value).split(separator) for value in values
-                        if label_types.listed(value) is None]
+                        if written_labels.listed(value) is None]
     if 0 < 2 * len(lists) < len(values):
         log.warn(f"{table.path}: only {len(lists):,} of the first {len(values):,} labels are lists")
     return lists if table.format == "jsonl" or 2 * len(lists) >= len(values) else []
@@ -285,12 +286,12 @@ def _lists(table: columns.Table, split: Split, separator: str) -> List[Any]:
 def _names_of_flags(lists: Sequence[Any], file: str) -> Sequence[str]:
     """Names for the places of lists of 0 and 1; none if the lists hold names. Raises a UserError."""
     filled = [each for each in lists if isinstance(each, list) and each]
-    of_flags = [each for each in filled if all(map(label_types.is_flag, each))]
+    of_flags = [each for each in filled if all(map(written_labels.is_flag, each))]
     repeating = [each for each in filled if len(set(map(str, each))) < len(each)]  # names do not
     sizes = collections.Counter(map(len, of_flags))
     if 2 * len(of_flags) > len(filled) and (
             any(each in repeating for each in of_flags) or len(sizes) == 1 and 1 not in sizes):
-        return label_types.unnamed(sizes.most_common(1)[0][0])
+        return written_labels.unnamed(sizes.most_common(1)[0][0])
     suspects = repeating if 10 * len(repeating) > len(filled) else []
     for each in (*suspects, *filled):
         if all(isinstance(value, (int, float)) for value in each) and (

@@ -8,7 +8,7 @@ import pytest
 
 from commands import ends_with_error, results_in, run_here
 from conftest import on_tensorflow_1, write_cola
-from engine.disk import files
+from engine.disk import patterns
 from engine.errors import UserError
 from pretraining import create_data
 from runs import predict
@@ -80,7 +80,7 @@ def test_so_are_the_working_directory_and_a_file_in_a_folder(named, tiny_model, 
     (named.parent / "texts" / LATIN_1).write_text("the cat\n")
     for pattern in ("texts", "texts/*"):
         with pytest.raises(UserError, match="--input_file: .*texts/n\udce9 is not UTF-8: rename it"):
-            files.find(str(named.parent / pattern), "--input_file")
+            patterns.find(str(named.parent / pattern), "--input_file")
     monkeypatch.chdir(str(named))
     with ends_with_error(capsys, r"the working directory ", r"n\udce9 is not UTF-8"):
         run_here(dict(input_file="texts", output_file="out", vocab_file=tiny_model.vocab_file),

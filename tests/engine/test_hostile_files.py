@@ -20,12 +20,12 @@ from engine.cli import command
 from engine.data import text_files
 from engine.data.store import Column, open_or_build
 from engine.data.text_files import OddRows
-from engine.disk import files, parts, provenance
+from engine.disk import files, parts, patterns, provenance
 from engine.disk.artifact import Artifact, GrowingFile
 from engine.errors import UserError
 from engine.training import run_record
 from pretraining import texts
-from runs import columns, squad_files
+from runs import squad_files, table_head
 from tagging.formats import Layout, open_file
 
 ESCAPE = "\x1b[31m"  # makes a terminal's text red
@@ -213,12 +213,12 @@ def linked(tmp_path):
 
 
 def test_each_folder_of_texts_is_read_once_whatever_links_lead_to_it(linked, capsys, alarm):
-    assert files.find(str(linked), "--input_file") == [
+    assert patterns.find(str(linked), "--input_file") == [
         str(linked / name) for name in ("a.txt", "copy.txt", "more/c.txt", "z/b.txt")]
-    for patterns in (f"{linked}", f"{linked}/[!n]*", f"{linked}/more, {linked}", f"{linked}/latest",
-                     f"{linked}/a.txt, {linked}"):
+    for names in (f"{linked}", f"{linked}/[!n]*", f"{linked}/more, {linked}", f"{linked}/latest",
+                  f"{linked}/a.txt, {linked}"):
         capsys.readouterr()
-        paths = files.find(patterns, "--input_file")
+        paths = patterns.find(names, "--input_file")
         assert sorted(map(os.path.basename, paths)) == ["a.txt", "b.txt", "c.txt", "copy.txt"]
         warnings = capsys.readouterr().err.splitlines()
         assert len(warnings) == 1 and "--input_file: " in warnings[0] and "the first: " in warnings[0]
@@ -228,7 +228,7 @@ def test_each_folder_of_texts_is_read_once_whatever_links_lead_to_it(linked, cap
 LINE_READERS = {
     "tsv": lambda path: list(text_files.tsv_rows(path, OddRows("", skips_lines=True))),
     "csv": lambda path: list(text_files.csv_rows(path)),
-    "head": lambda path: columns.read_head(path, None),
+    "head": lambda path: table_head.read(path, None),
     "tags": lambda path: list(open_file(path, Layout(), has_tags=False).sentences()),
     "text": lambda path: list(texts.read_lines(path)),
     "vectors": word_vectors.load,

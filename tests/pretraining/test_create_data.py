@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings, strategies
 
 from commands import ends_with_error
 from conftest import SHARED_DATA, WORDS, on_tensorflow_1
-from engine.disk import files
+from engine.disk import patterns
 from pretraining import example_protos, texts
 from pretraining_files import create_data_here
 from tokenization import FullTokenizer
@@ -166,7 +166,7 @@ def test_files_patterns_directories_and_gzip_hold_the_same_text(tiny_model, tmp_
     with gzip.open(str(inner), "wb") as file:
         file.write(b"a bird\n\n\nthe tree\n")
     for names in (f"{folder}/a.txt, {inner}", f"{folder}/*", str(folder)):
-        sentences = texts.read_sentences(files.find(names, "--input_file"), "sentences")
+        sentences = texts.read_sentences(patterns.find(names, "--input_file"), "sentences")
         read_in = [(sentence.document, sentence.text) for sentence in sentences]
         assert [text for _, text in read_in] == ["the cat", "a dog", "a bird", "the tree"]
         assert len({document for document, _ in read_in}) == 4  # a file's end ends a document

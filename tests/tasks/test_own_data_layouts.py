@@ -7,7 +7,7 @@ import pytest
 from conftest import on_tensorflow_2, sentences
 from encoder import label_types
 from engine.errors import UserError
-from runs import columns, predict
+from runs import columns, predict, table_head
 from commands import ends_with_error, run_here
 from task_files import user_task
 from tasks.model_folder import Classification
@@ -145,7 +145,7 @@ def test_columns_of_labels_are_found_by_name_in_the_other_files(tmp_path):
     task = make_task(tmp_path, {"train.csv": train, "test.csv": "id,comment_text\n7,the text 7\n"})
     assert rows_of(task, "test") == [("the text 7", None, None)]
     single = columns.Trained("2", None, "1,3", None, 4)
-    table = columns.Table("x", "tsv", (), 2, [["the text", "more"]])
+    table = table_head.Table("x", "tsv", (), 2, [["the text", "more"]])
     assert single.roles_in(table) == ("1", None, "1,2")
 
 
@@ -323,7 +323,7 @@ LINES = "The quiet sailors wait, near the bridge.\nTwo farmers sleep, beside a h
 
 def find_in(tmp_path, content, trained=None, **given):
     (tmp_path / "texts.csv").write_text(content)
-    table = columns.read_head(str(tmp_path / "texts.csv"), None)
+    table = table_head.read(str(tmp_path / "texts.csv"), None)
     return columns.find(table, columns.Roles(**given), labelled=False, takes_pairs=False, trained=trained)
 
 
