@@ -83,7 +83,7 @@ def test_capabilities_are_named_by_the_table_of_kinds_and_by_themselves_alone():
               for node in ast.walk(syntax_of(name)) if named(node) and room_of(name) != owners[named(node)]}
     assert {(name, kind) for name, kind in naming
             if name not in ("encoder/task_json.py", "runs/kinds.py")} == {
-                ("runs/columns.py", "tags"), ("choice/files.py", "answers"), ("runs/squad_files.py", "answers"),
+                ("runs/table_head.py", "tags"), ("choice/files.py", "answers"), ("runs/squad_files.py", "answers"),
                 ("serving/routes.py", "similarity")}  # a column, and entries of JSON
 
 
