@@ -94,7 +94,7 @@ def main(values: flags.FlagValues) -> None:
             *(_general(values) if values.stage == GENERAL else _with_task(values)))
     if values.do_export:
         export.write(values.output_dir, Classifier, values.export_frozen_graph,
-                     values.export_version)
+                     values.export_version, export.not_compared if values.export_int8 else None)
 
 
 def _check_flags(values: flags.FlagValues) -> None:

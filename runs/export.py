@@ -9,7 +9,7 @@ import glob
 import os
 import re
 import shutil
-from typing import Iterator, List, Optional, Sequence, Tuple, Type
+from typing import Callable, Iterator, List, Mapping, Optional, Sequence, Tuple, Type
 
 from absl import flags
 import tensorflow.compat.v1 as tf
@@ -18,12 +18,23 @@ import modeling
 from encoder import model_files, task_json, vocabulary
 from encoder.model_files import ModelFiles
 from engine import log, settings
-from engine.checkpoints import checkpoint_files, checkpoints, saved_model
+from engine.checkpoints import checkpoint_files, checkpoints, onnx_file, saved_model
 from engine.disk import files
 from engine.errors import UserError
 from engine.model import INFERENCE
 from runs import model_card
 from runs.capability import Capability
+from runs.prepared import WEIGHTS, Prepared
+
+# (the file in float32, the one in int8) → how their answers agree, by name; {}: they are not compared
+Compare = Callable[[Prepared, Prepared], Mapping[str, str]]
+
+
+
+def not_compared(exact: Prepared, int8: Prepared) -> Mapping[str, str]:
+    """A `Compare` without a labelled set."""
+    return {}
+
 
 HELP_TOPIC = "Export"  # of the flags defined here
 
@@ -40,6 +51,9 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_enum("export_frozen_graph", None, list(saved_model.FLOAT_TYPES), "With "
                       "--do_export: also write the model as a frozen graph, a single file with "
                       "weights of this type.", flag_values=values)
+    flags.DEFINE_bool("export_int8", False, "With --do_export: also write the model with int8 weights, for "
+                      "serving.run --engine=int8; with --do_eval, compare it with float32 on the dev set.",
+                      flag_values=values)
     flags.DEFINE_string("export_version", None, "With --do_export: write to "
                         "<output_dir>/export/N, a numbered version as TensorFlow Serving and "
                         f"serving.run take them; N is a number, or {_NEXT}.",
@@ -48,7 +62,7 @@ def define_flags(values: flags.FlagValues) -> None:
 
 def check_flags(values: flags.FlagValues, kind: Type[Capability]) -> None:
     """Raises a UserError for an output that cannot be written, before the hours of training."""
-    for name in ("export_frozen_graph", "export_version"):
+    for name in ("export_frozen_graph", "export_int8", "export_version"):
         if values[name].value and not values.do_export:
             raise UserError(f"--{name} needs --do_export; set both or neither")
     if not values.do_export:
@@ -143,8 +157,8 @@ def _claimed(output_dir: str, version: Optional[str], frozen_type: Optional[str]
             taken.append(int(os.path.basename(folder)))
 
 
-def write(output_dir: str, kind: Type[Capability], frozen_type: Optional[str],
-          version: Optional[str] = None) -> None:
+def write(output_dir: str, kind: Type[Capability], frozen_type: Optional[str], version: Optional[str] = None,
+          int8: Optional[Compare] = None) -> None:
     """Exports the best or else the newest checkpoint of a training.
 
     It replaces an earlier export, or becomes a version beside the earlier ones.
@@ -153,6 +167,7 @@ def write(output_dir: str, kind: Type[Capability], frozen_type: Optional[str],
         frozen_type: also writes a frozen graph whose weights have this type, one of
             `saved_model.FLOAT_TYPES`.
         version: the value of --export_version.
+        int8: also writes a file in int8, and compares it.
     """
     trained, model = _open(output_dir, kind)
     checkpoint = trained.checkpoint
@@ -176,9 +191,28 @@ def write(output_dir: str, kind: Type[Capability], frozen_type: Optional[str],
             saved_model.write_frozen_graph(
                 os.path.join(draft, _FROZEN_GRAPH), build, checkpoint, frozen_type)
         _describe(os.path.join(draft, saved_model.ASSETS), trained, model.card().labels)
+        compared = _prepare(draft, int8)
         files.write_text(os.path.join(draft, CARD), model_card.text(
-            output_dir, model, checkpoint.global_step, frozen_type))
+            output_dir, model, checkpoint.global_step, frozen_type, compared))
     log.info(f"Exported {checkpoint.describe()}: {folder}")
+
+
+def _prepare(draft: str, int8: Optional[Compare]) -> Optional[Mapping[str, str]]:
+    """Writes the files for the service; returns how the one in int8 answers, None without one."""
+    made = [Prepared(draft, "--output_dir", weights) for weights in WEIGHTS[:2 if int8 else 1]]
+    try:
+        for each in made:
+            each.make()
+    except onnx_file.CannotConvert as error:
+        if int8:
+            raise UserError(f"--export_int8: {error}") from error
+        log.info(f"The export has no file for onnxruntime: {error}")
+    if not int8:
+        return None
+    compared = int8(*made)
+    for name, value in compared.items():
+        log.info(f"int8 beside float32: {name}: {value}")
+    return compared
 
 
 def versions(folder: str) -> List[int]:

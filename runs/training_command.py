@@ -18,7 +18,7 @@ from engine.inference import PredictionSettings, Predictor
 from engine.progress import Counter
 from engine.training import run as training, run_record
 from engine.training.settings import EpochSchedule, define_run_flags, run_settings
-from runs import export, output_layer, report, results, tries
+from runs import export, output_layer, prepared, report, results, tries
 from runs.capability import Capability, Job, Measured, Predict, Sets, Training, facts_of
 
 _WORK = ("do_train", "do_eval", "do_test", "do_predict")
@@ -51,14 +51,18 @@ def run(values: flags.FlagValues, kind: Type[Capability],
         device_flags.check_tpu(values)
     if "do_export" in values:
         export.check_flags(values, kind)
+    compare: export.Compare = export.not_compared
     if any(values[name].value for name in names if name in _WORK):
         several = tries.of_flags(values)
         job = job_of(values, model_of)
         job = started(job, is_training=values.do_train)
-        carry_out(job, job.model.load(job, values), several)
+        sets = job.model.load(job, values)
+        carry_out(job, sets, several)
+        if sets.dev:
+            compare = functools.partial(prepared.agreement, job, sets.dev[""])
     if "do_export" in values and values.do_export:
         export.write(values.output_dir, kind, values.export_frozen_graph,
-                     values.export_version)
+                     values.export_version, compare if values.export_int8 else None)
 
 
 def job_of(values: flags.FlagValues, model_of: Callable[[flags.FlagValues], Capability]) -> Job:

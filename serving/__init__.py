@@ -1,3 +1,3 @@
 """A service that answers over HTTP with trained models."""
 
-from engine.devices import runtime  # noqa: F401 (before anything that imports TensorFlow)
+import engine  # noqa: F401 (silences TensorFlow's notices, before a module loads it)

@@ -35,6 +35,7 @@ from serving.routes import Refusal
 _PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "page.html")
 _ADDRESS = re.compile(r"[\d.]*|\[.*\]")  # IPv4 or IPv6, or nothing: no name
 _DRAINED = 64  # times the largest body: what is read of a larger one, so that its sender hears why
+_SOON = 0.05  # seconds, in which a client hardly leaves
 _RETRY = {"retry-after": "1"}  # seconds
 _REFUSALS = {Overloaded: (429, "Model is overloaded", routes.OVERLOADED),
              Closing: (503, "the service ends", routes.UNHEALTHY),
@@ -158,7 +159,7 @@ class App(Starlette):
                      "label2id": {label: index for index, label in enumerate(labels)}}
         return JSONResponse({
             "model_id": model.name, "served_model_name": model.name, "model_sha": model.sha,
-            "model_dtype": model.devices.dtype.name, "model_type": {kind: facts},
+            "model_dtype": model.dtype, "model_type": {kind: facts},
             "max_concurrent_requests": limits.max_concurrent_requests,
             "max_input_length": model.max_seq_length, "max_batch_tokens": model.max_batch_tokens,
             "max_batch_requests": None, "max_client_batch_size": limits.max_client_batch_size,
@@ -188,14 +189,17 @@ class App(Starlette):
         answering = asyncio.get_event_loop().run_in_executor(
             self._workers, self._answer, model, path, body, deadline,
             "name" in request.path_params)
-        leaving = asyncio.ensure_future(request.receive())
         try:
-            await asyncio.wait([answering, leaving], return_when=asyncio.FIRST_COMPLETED)
-            if not answering.done():
-                deadline.end()
+            if not (await asyncio.wait([answering], timeout=_SOON))[0]:
+                leaving = asyncio.ensure_future(request.receive())
+                try:
+                    await asyncio.wait([answering, leaving], return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    leaving.cancel()
+                if not answering.done():
+                    deadline.end()
             return await answering
         finally:
-            leaving.cancel()
             self._in_flight -= 1
 
     async def _read(self, request: Request) -> bytes:

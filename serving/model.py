@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from typing import Any, List, Mapping, Optional
+from typing import Any, List, Mapping, Optional, Tuple
 
 import numpy as np
 from absl import flags
@@ -15,9 +15,9 @@ from engine.devices.devices import Devices
 from engine.disk import files
 from engine.errors import UserError
 from engine.settings import setting
-from runs import export, kinds
+from runs import export, prepared
 from runs.capability import AnyResult
-from runs.rows import UNREAD, Example
+from runs.rows import Example
 from serving import session
 from serving.batcher import (  # noqa: F401 (what `answer` takes and raises)
     Batcher, Closing, Deadline, Gone, Late, Overloaded)
@@ -76,6 +76,7 @@ class ServedModel:
         name: what clients call it.
         sha: the name of the folder of a numbered version, or else a fingerprint of the weights.
         devices: what computes.
+        dtype: the type in which it computes.
         description: the content of task.json; {} for a model without.
         reader: how the model reads texts.
         tokenizer: what its vocabulary makes of texts.
@@ -92,19 +93,18 @@ class ServedModel:
 
     def __init__(self, name: str, folder: str, version: str, values: flags.FlagValues, devices: Devices):
         self.name, self.devices = name, devices
-        trained, self.reader = kinds.open_reader(folder, "--model")
+        trained, self.reader, self._sessions = session.open_model(values.engine, folder, devices)
+        self.dtype = self._sessions[0].dtype
         self.tokenizer = vocabulary.load_tokenizer(
             trained.file(vocabulary.FILE), vocabulary.is_lower_cased(trained.folder))
         self.description: Mapping[str, Any] = trained.description() or {}
         self.card = _read_card(os.path.join(folder, export.CARD))
-        self._sample = self.reader.encode([Example(UNREAD.texts * self.reader.takes.least)]).source
+        self._sample = prepared.example_of(self.reader)
         self.max_seq_length = self._sample.max_length
         # The index holds a checksum of every tensor.
         self.sha = version or files.hash_of_file(f"{trained.checkpoint.path}.index")[:12]
-        example = self.features(1, self._sample.padded_length(np.array([0])))
-        self._sessions = session.open_sessions(values.engine, session.Served(
-            self.reader.forward, trained, example, devices))
-        self._nothing = {name: rows[:0] for name, rows in self._sessions[0].run(example).items()}
+        self._nothing = {name: rows[:0] for name, rows in self._sessions[0].run(
+            prepared.features(self._sample)).items()}
         batches = settings.from_flags(values, BatchSettings)
         self.max_batch_tokens = batches.max_batch_tokens or (
             devices.max_step_tokens or inference.GPU_STEP_TOKENS)
@@ -142,7 +142,7 @@ class ServedModel:
             raise TooLong(index, self.max_seq_length + int(left_out[index]), self.max_seq_length)
         predictions = self._nothing  # as of an empty context
         if len(encoded.source.lengths):
-            predictions = deadline.wait(self.batcher.submit(encoded.source))
+            predictions = self.batcher.predict(encoded.source, deadline)
         return list(encoded.decode(predictions))
 
     def close(self) -> None:
@@ -154,22 +154,28 @@ class ServedModel:
     def _warm_up(self) -> None:
         lengths = {min(length, self.max_seq_length) for length in _WARM_LENGTHS}
         for each in self._sessions:
+            if isinstance(each, session.OnnxSession):
+                continue  # the first batch of a length takes no longer than others
             for length in sorted(lengths):
                 each.run(self.features(1, length))
                 each.run(self.features(max(1, self.max_batch_tokens // length), length))
 
 
+def versions(folder: str) -> List[Tuple[str, str]]:
+    """The folders of the versions of a model, the newest first, with their numbers; or its own, without one."""
+    return [(os.path.join(folder, str(number)), str(number))
+            for number in sorted(export.versions(folder), reverse=True)] or [(folder, "")]
+
+
 def open_newest(name: str, folder: str, values: flags.FlagValues, devices: Devices) -> ServedModel:
     """Opens the model in a folder, or the newest of the numbered versions in it: FOLDER/1, FOLDER/2 …"""
-    numbers = sorted(export.versions(folder), reverse=True)
-    for number in numbers:
+    *newer, oldest = versions(folder)
+    for version in newer:
         try:
-            return ServedModel(name, os.path.join(folder, str(number)), str(number), values, devices)
+            return ServedModel(name, *version, values, devices)
         except UserError as error:
-            if number == numbers[-1]:
-                raise
             log.warn(f"{error}: the version before it is served")
-    return ServedModel(name, folder, "", values, devices)
+    return ServedModel(name, *oldest, values, devices)
 
 
 def _read_card(path: str) -> str:

@@ -5,17 +5,24 @@
 
 import contextlib
 import ipaddress
+import os
 import re
 import socket
 from typing import Dict, List
 
 from absl import flags
 
+from serving import without_tensorflow
+
+if __name__ == "__main__":  # before the modules that import it
+    without_tensorflow.leave_out()
+
 from engine import interruption, log, settings
 from engine.cli import command, device_flags
-from engine.disk import files
+from engine.devices import devices, gpus
+from engine.disk import artifact, files
 from engine.errors import UserError
-from serving import model
+from serving import model, session
 
 USAGE = """Serves trained models over HTTP, of every kind that reads texts, on every
 GPU that CUDA_VISIBLE_DEVICES shows.
@@ -46,6 +53,8 @@ def define_flags() -> flags.FlagValues:
                         "Authorization: Bearer SECRET.", flag_values=values)
     flags.DEFINE_multi_string("allowed_origin", [], "Site, such as https://example.org, whose "
                               "pages may call the service.", flag_values=values)
+    flags.DEFINE_bool("prepare", False, "Make the files for onnxruntime in the models' folders, and end.",
+                      flag_values=values)
     settings.define_flags(values, model.Limits)
     model.define_flags(values)
     return values
@@ -54,6 +63,11 @@ def define_flags() -> flags.FlagValues:
 def main(values: flags.FlagValues) -> None:
     """Opens the models and serves until a signal."""
     named = _models(values.model or [])
+    if values.prepare:
+        _prepare(named, values)
+        return
+    if without_tensorflow.is_left_out() and _needs_tensorflow(values):
+        without_tensorflow.start_again()
     try:
         from serving import app, connections
     except ImportError as error:
@@ -63,10 +77,11 @@ def main(values: flags.FlagValues) -> None:
     token = _read_token(values.token_file) if values.token_file else None
     with contextlib.ExitStack() as stack, _bind(
             values.host, settings.in_range(values, "port", 0, 65535)) as listener:
-        models, devices = {}, device_flags.find_devices(values, training=False)
+        models, found = {}, device_flags.find_devices(values, training=False)
         for name, folder in named.items():
-            models[name] = model.open_newest(name, folder, values, devices)
+            models[name] = model.open_newest(name, folder, values, found)
             stack.callback(models[name].close)
+        without_tensorflow.end()
         signals = stack.enter_context(interruption.InterruptLater())
         signals.hold()
         host, port = listener.getsockname()[:2]
@@ -76,6 +91,25 @@ def main(values: flags.FlagValues) -> None:
         shown = f"[{host}]" if ":" in host else host
         log.info(f"Serving {', '.join(models)} at http://{shown}:{port}")
         connections.serve(application, listener, limits.timeout, lambda: bool(signals.received))
+
+
+def _prepare(named: Dict[str, str], values: flags.FlagValues) -> None:
+    """Makes what the engine reads, of the newest versions."""
+    if values.engine == session.TENSORFLOW:
+        raise UserError(f"--prepare: --engine={values.engine} reads no file of its own; leave one of them out")
+    for folder in named.values():
+        kept = session.file_of(values.engine, model.versions(folder)[0][0])
+        with artifact.making(kept, replaces=artifact.ODD) as must_make:
+            if must_make:
+                session.make(kept)
+
+
+def _needs_tensorflow(values: flags.FlagValues) -> bool:
+    """Whether TensorFlow computes, or must say what is wrong with the cards."""
+    has_cards = bool(gpus.on_machine()) or os.path.exists("/dev/nvidia0")
+    is_for_cpu = values.num_cpu_replicas or 0 in (values.num_gpus, values.n_gpus) or gpus.are_hidden()
+    return (values.engine == session.TENSORFLOW or has_cards and not is_for_cpu
+            or values.precision in (devices.FLOAT16, devices.BFLOAT16))
 
 
 def _models(flags_given: List[str]) -> Dict[str, str]:

@@ -1,6 +1,8 @@
 """Models as ONNX files, which onnxruntime and other programs without TensorFlow read."""
 
-from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
+import inspect
+import pathlib
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import tensorflow.compat.v1 as tf
 
@@ -10,10 +12,15 @@ from engine.errors import UserError
 
 # The version of ONNX's operators: onnxruntime 1.10, the last one for Python 3.7 and NumPy 1.18, reads it.
 OPSET = 15
+_PRODUCTS, _OF_INT8 = ("MatMul", "Gemm"), ("MatMulInteger", "DynamicQuantizeLinear")  # operations
 _HUGGING_FACE = {"input_mask": "attention_mask", "segment_ids": "token_type_ids"}  # by our names
 
 
-def write(path: str, export_dir: str, metadata: Mapping[str, str]) -> None:
+class CannotConvert(UserError):
+    """ONNX's tools are missing, or cannot convert or compute the model."""
+
+
+def write(path: str, export_dir: str, metadata: Mapping[str, str], *, int8: bool = False) -> None:
     """Writes the ONNX file of an export.
 
     Its outputs have the names, types and shapes of the signature's. Its inputs are int64,
@@ -23,6 +30,7 @@ def write(path: str, export_dir: str, metadata: Mapping[str, str]) -> None:
         path: the file, which replaces an earlier one.
         export_dir: a folder that `saved_model.write` has written.
         metadata: what other programs need to know of the model.
+        int8: see `quantize`.
     """
     try:
         graph, inputs, outputs = _loaded(export_dir)
@@ -30,7 +38,12 @@ def write(path: str, export_dir: str, metadata: Mapping[str, str]) -> None:
         raise UserError(f"the export {export_dir} cannot be read: {log.brief(error)}; write it "
                         "again with --do_export") from error
     with files.atomic_path(path) as temporary:
-        convert(temporary, graph, inputs, outputs, metadata)
+        if not int8:
+            convert(temporary, graph, inputs, outputs, metadata)
+            return
+        exact = f"{temporary}.float32"
+        convert(exact, graph, inputs, outputs, {**metadata, "weights": '"int8"'})
+        quantize(temporary, exact)
 
 
 def convert(path: str, graph: tf.GraphDef, inputs: Dict[str, str], outputs: Dict[str, str],
@@ -45,16 +58,70 @@ def convert(path: str, graph: tf.GraphDef, inputs: Dict[str, str], outputs: Dict
         import onnx
         import tf2onnx  # few need them
     except ImportError as error:
-        raise UserError(f"ONNX needs tf2onnx ({error}): pip install -r encoder/requirements.txt") from error
+        raise CannotConvert(f"ONNX needs tf2onnx ({error}): pip install -r encoder/requirements.txt") from error
     try:
         model, _ = tf2onnx.convert.from_graph_def(
             graph, input_names=sorted(inputs), output_names=sorted(outputs), opset=OPSET,
             tensors_to_rename={**inputs, **outputs})
     except Exception as error:  # tf2onnx does not document which
-        raise UserError(f"tf2onnx cannot convert the model: {log.brief(repr(error))}") from error
+        raise CannotConvert(f"tf2onnx cannot convert the model: {log.brief(repr(error))}") from error
     if metadata is not None:
         _prepare_for_others(onnx, model, metadata)
     onnx.save(model, path)
+
+
+def open_session(path: str, threads: int) -> Any:
+    """A session of onnxruntime; any number of threads may call its `run`.
+
+    Args:
+        threads: that compute each step.
+
+    Raises:
+        CannotConvert: onnxruntime is missing, or cannot compute the model.
+    """
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise CannotConvert(f"onnxruntime is missing ({error}): pip install -r "
+                            "serving/requirements.txt") from error
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4  # its errors are ours
+    options.intra_op_num_threads = threads
+    # Threads spin between two operations of a step, and not after it.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    try:
+        return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # its classes have no common base
+        raise CannotConvert(f"onnxruntime {onnxruntime.__version__} cannot compute {path}: "
+                            f"{log.brief(error)}") from error
+
+
+def quantize(path: str, source: str) -> None:
+    """Writes a file whose weights are int8, but for those of the output layer; it computes with numbers of 8 bits.
+
+    Args:
+        source: the file of the same model in float32.
+    """
+    try:
+        import onnx
+        from onnxruntime import quantization
+    except ImportError as error:
+        raise CannotConvert(f"int8 needs onnx and onnxruntime ({error}): pip install -r "
+                            "encoder/requirements.txt") from error
+    graph = onnx.load(source).graph
+    if any(node.op_type in _OF_INT8 for node in graph.node):
+        raise UserError(f"{source} is int8 already: give the model in float32")
+    options = {"optimize_model": False} if "optimize_model" in inspect.signature(
+        quantization.quantize_dynamic).parameters else {}  # of onnxruntime 1.10
+    quantization.quantize_dynamic(
+        pathlib.Path(source), pathlib.Path(path), per_channel=True, weight_type=quantization.QuantType.QInt8,
+        nodes_to_exclude=_products_outside(graph), **options)
+
+
+def _products_outside(graph: Any) -> List[str]:
+    """The names of the products with weights that are not the encoder's."""
+    weights = {weight.name for weight in graph.initializer if not weight.name.startswith("bert/")}
+    return [node.name for node in graph.node if node.op_type in _PRODUCTS and weights.intersection(node.input)]
 
 
 def _prepare_for_others(onnx: Any, model: Any, metadata: Mapping[str, str]) -> None:

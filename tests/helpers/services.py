@@ -33,13 +33,13 @@ class Answer:
 
 
 class Service:
-    """`python -m serving.run` on some models, by name, and any other flags."""
+    """`python -m serving.run` on some models, by name, and any other flags; None leaves a flag out."""
 
-    def __init__(self, models, **flags):
+    def __init__(self, models, env=None, **flags):
         arguments = [f"--model={name}={folder}" for name, folder in models.items()]
         arguments += [f"--{name}={value}" for name, value in {
-            "num_cpu_replicas": 1, "engine": "tensorflow", **flags}.items()]
-        self.process = processes.start(["-m", "serving.run", "--port=0", *arguments], cwd=ROOT)
+            "num_cpu_replicas": 1, "engine": "tensorflow", **flags}.items() if value is not None]
+        self.process = processes.start(["-m", "serving.run", "--port=0", *arguments], cwd=ROOT, env=env)
         self.lines = []
         for line in self.process.stderr:
             self.lines.append(line)

@@ -1,0 +1,201 @@
+"""Files for onnxruntime: who makes them, who sees what is wrong with them, and a service that loads no TensorFlow."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from commands import ends_with_error, run_here
+from conftest import ROOT, on_tensorflow_2, write_cola
+from encoder import convert
+from engine.checkpoints import onnx_file
+from engine.errors import UserError
+from runs import kinds
+from runs.prepared import INT8, Prepared
+from runs.rows import Example
+from runs.text_predictor import TextPredictor
+from serving import run
+from services import Service, toy_models
+from test_served_model import KINDS, answer, assert_close, examples_of, serve, texts_of
+
+pytest.importorskip("onnxruntime")
+pytest.importorskip("tf2onnx")
+# Answers with each model as `python -m serving.run` opens it, and asserts what is loaded.
+OPEN_WITHOUT_TENSORFLOW = """
+import json, sys
+from serving import without_tensorflow
+without_tensorflow.leave_out()
+from absl import flags
+from engine.cli import device_flags
+from runs.rows import Example
+from serving import app, model
+values = flags.FlagValues()
+model.define_flags(values)
+values(["", "--num_gpus=0", *sys.argv[1:2]])
+devices = device_flags.find_devices(values, training=False)
+asked = json.load(sys.stdin)
+models = {folder: model.open_newest("toy", folder, values, devices) for folder in asked}
+without_tensorflow.end()
+for folder, texts in asked.items():
+    results = models[folder].answer([Example(tuple(text)) for text in texts], truncate=True,
+                                    deadline=model.Deadline(60))
+    print(json.dumps([{"error": result} if isinstance(result, str) else result.entry for result in results]))
+assert not [name for name in sys.modules if name.partition(".")[0] == "tensorflow"]
+with open("/proc/self/maps") as maps:
+    assert "tensorflow" not in maps.read()
+"""
+
+
+@pytest.fixture(scope="module")
+def toys(tiny_model, tmp_path_factory):
+    """A model of each kind, prepared in float32 and in int8; onnxruntime 1.10 cannot compute the tagger."""
+    import onnxruntime
+    folders = toy_models(tmp_path_factory.mktemp("toys"), tiny_model)
+    if onnxruntime.__version__.startswith("1.10."):
+        folders.pop("tagger")
+    for folder in folders.values():
+        Prepared(folder, "--model", INT8).make()
+    return folders
+
+
+def answers_without_tensorflow(asked, *flags):
+    """What a process without TensorFlow answers, for each folder."""
+    texts = {folder: [example.texts for example in examples] for folder, examples in asked.items()}
+    done = subprocess.run([sys.executable, "-c", OPEN_WITHOUT_TENSORFLOW, *flags], cwd=ROOT, input=json.dumps(texts),
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+    assert done.returncode == 0, done.stderr
+    assert "Converting" not in done.stderr
+    return dict(zip(asked, map(json.loads, done.stdout.splitlines())))
+
+
+def test_each_kind_answers_without_tensorflow_as_the_predictor_does_and_its_folder_stays_as_it_is(toys):
+    before = {folder: sorted(os.listdir(folder)) for folder in toys.values()}
+    texts = {folder: texts_of(kinds.open_reader(folder)[1].takes, 12) for folder in toys.values()}
+    answers = answers_without_tensorflow({folder: examples_of(rows) for folder, rows in texts.items()})
+    for folder, rows in texts.items():
+        predictor = TextPredictor(folder, num_cpu_replicas=1)
+        assert_close(answers[folder], predictor(rows))
+        predictor.close()
+    assert {folder: sorted(os.listdir(folder)) for folder in toys.values()} == before
+
+
+@on_tensorflow_2
+def test_the_command_prepares_and_then_serves_without_tensorflow(tiny_classifier, tmp_path):
+    folder = str(tmp_path / "model")
+    shutil.copytree(str(tiny_classifier), folder, ignore=shutil.ignore_patterns("serving-*"))
+
+    def command(*arguments):  # an interpreter of its own: forks of the tests' have TensorFlow
+        return subprocess.run([sys.executable, "-m", "serving.run", f"--model={folder}", *arguments], cwd=ROOT,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+
+    first, again = command("--prepare"), command("--prepare")
+    path = Prepared(folder, "--model").path
+    assert first.returncode == again.returncode == 0, first.stderr
+    assert f"Converting the model to ONNX: {path}" in first.stderr and os.path.exists(path)
+    assert f"{path} is whole: nothing is left to do" in again.stderr
+    environment = dict(os.environ, PYTHONDONTWRITEBYTECODE="1", PYTHONHASHSEED="1")  # not a fork
+    service = Service({"a": folder}, env=environment, engine=None, num_cpu_replicas=None, num_gpus=0)
+    try:
+        assert [line for line in service.lines if "Converting" in line] == []
+        assert {each["label"] for each in service.post("/predict", {"inputs": "the cat"}).body} == {"0", "1"}
+        assert service.get("/info").body["model_dtype"] == "float32"
+        with open(f"/proc/{service.process.pid}/maps") as maps:
+            assert "tensorflow" not in maps.read()
+        assert service.stop() == 0
+    finally:
+        service.kill()
+
+
+def test_a_file_of_another_model_is_seen_and_made_again(toys, tmp_path, capfd):
+    folder = shutil.copytree(toys["pairs"], str(tmp_path / "model"))
+    own, other = Prepared(folder, "--model"), Prepared(toys["classifier"], "--model")
+    for ending in ("", ".json"):
+        shutil.copy(other.path + ending, own.path + ending)
+    assert own.state().name == "other"
+    served = serve(folder, engine="onnxruntime")
+    assert "label" in answer(served, [Example(("the cat", "a dog"))])[0].entry
+    served.close()
+    assert "was made with another" in capfd.readouterr().err and own.state().name == "whole"
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind in ("classifier", "tagger", "reader", "vectors")])
+def test_int8_answers_nearly_as_float32(kind, toys):
+    if kind not in toys:
+        pytest.skip("onnxruntime 1.10 cannot compute it")
+    exact, served = (serve(toys[kind], engine=engine) for engine in ("onnxruntime", "int8"))
+    assert (exact.dtype, served.dtype) == ("float32", "int8")
+    texts = examples_of(texts_of(served.reader.takes, 20))
+    predictions, others = ([each._sessions[0].run(source.fetch(np.arange(20), source.max_length)) for source in (
+        each.reader.encode(texts).source,)][0] for each in (exact, served))
+    for name, values in predictions.items():
+        if values.dtype.kind == "f":
+            is_text = np.abs(values) < 100  # not padding
+            assert 0 < np.abs(values - others[name])[is_text].max() < 0.3  # a tagger's loss is a sum
+    exact.close()
+    served.close()
+
+
+def test_int8_keeps_the_output_layer_and_is_made_of_float32_alone(toys, tmp_path):
+    import onnx
+    float32, int8 = Prepared(toys["pairs"], "--model"), Prepared(toys["pairs"], "--model", INT8)
+    nodes = onnx.load(int8.path).graph.node
+    assert any(node.op_type == "MatMulInteger" for node in nodes)
+    last = next(node for node in nodes if "logits" in node.output)
+    if last.op_type == "Add":
+        last = next(node for node in nodes if node.output[0] in last.input)
+    assert last.op_type in ("MatMul", "Gemm")
+    assert float32.record()["facts"] != int8.record()["facts"]
+    with pytest.raises(UserError, match="is int8 already: give the model in float32"):
+        onnx_file.quantize(str(tmp_path / "again.onnx"), int8.path)
+
+
+def test_an_export_holds_the_files_and_says_how_int8_agrees(tiny_classifier, tmp_path, capsys):
+    shutil.copytree(str(tiny_classifier), str(tmp_path / "out"))
+    data = write_cola(tmp_path / "cola", dev=60)
+    run_here(dict(output_dir=tmp_path / "out", task_name="cola", data_dir=data, do_eval=True, do_export=True,
+                  export_int8=True, num_cpu_replicas=1))
+    said = capsys.readouterr().err
+    for name in ("equal answers, labels: ", "eval_loss: ", "eval_accuracy: "):
+        assert f"int8 beside float32: {name}" in said
+    export = str(tmp_path / "out" / "export")
+    for weights in ("float32", "int8"):
+        assert Prepared(export, "--model", weights).state().name == "whole"
+    with open(os.path.join(export, "README.md"), encoding="utf-8") as file:
+        card = file.read()
+    assert "## In int8" in card and "equal answers, labels" in card
+    served = serve(export, engine="int8")
+    assert served.card == card and served.dtype == "int8"
+    served.close()
+    with ends_with_error(capsys, "--export_int8 needs --do_export"):
+        run_here(dict(output_dir=tmp_path / "out", do_eval=True, export_int8=True))
+
+
+@on_tensorflow_2
+def test_a_file_in_int8_for_others_computes_nearly_the_same(tiny_classifier, tmp_path, capsys):
+    import onnxruntime
+    shutil.copytree(str(tiny_classifier), str(tmp_path / "out"))
+    run_here(dict(output_dir=tmp_path / "out", do_export=True))
+    outputs = []
+    for name, int8 in (("exact", False), ("int8", True)):
+        run_here(dict(from_tensorflow=tmp_path / "out" / "export", to_onnx=tmp_path / name, int8=int8), convert)
+        session = onnxruntime.InferenceSession(str(tmp_path / name), providers=["CPUExecutionProvider"])
+        outputs.append(session.run(["probabilities"], {
+            tensor.name: np.ones((2, 8), np.int64) for tensor in session.get_inputs()})[0])
+        weights = session.get_modelmeta().custom_metadata_map.get("weights")
+        assert weights == ('"int8"' if int8 else None)
+    assert 0 < np.abs(outputs[0] - outputs[1]).max() < 0.05
+    with ends_with_error(capsys, "--int8 needs --to_onnx"):
+        run_here(dict(from_tensorflow=tmp_path / "out", output_dir=tmp_path / "other", int8=True), convert)
+
+
+def test_an_engine_that_is_not_installed_is_one_line(toys, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    for engine in ("onnxruntime", "int8"):
+        with ends_with_error(capsys, f"--engine={engine}: onnxruntime is missing", "pip install"):
+            run_here(dict(model=toys["pairs"], port=0, num_cpu_replicas=1, engine=engine), run)
+    with ends_with_error(capsys, "--prepare: --engine=tensorflow"):
+        run_here(dict(model=toys["pairs"], prepare=True, engine="tensorflow"), run)
