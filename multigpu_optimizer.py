@@ -15,17 +15,21 @@ from replication import gradient_exchange
 from replication.gradient_exchange import Gradient
 from replication.replica_copies import CopiedOperations, Slots, assign, assign_sub, handle_of, read
 
-# The graph collection in which `apply_gradients` leaves the scalar global norm of
-# the reduced gradients before clipping. It is not finite in a step that was skipped.
+# The graph collections with these values of each `Update`, for the hooks of programs.
 GRADIENT_NORM = "gradient_norm"
-# The collection for the scalar learning rate of the step, even of a skipped one.
 LEARNING_RATE = "learning_rate"
-# The collection for the step's loss scale, if there is one.
-LOSS_SCALE = "loss_scale"
 
 _NAME = "AdamWeightDecayOptimizer"
 # The variable that counts the updates with bias correction, if the optimizer has no other `name`.
 UPDATES = f"{_NAME}/updates"
+
+
+class Update(NamedTuple):
+    """The update of a step, which is the same on all replicas; its scalars are the first replica's."""
+    operation: tf.Operation  # updates the variables of all replicas, then adds 1 to `global_step`
+    learning_rate: tf.Tensor  # float32, the schedule's value, also of a step that is skipped
+    gradient_norm: tf.Tensor  # of the averaged gradients before clipping; not finite: the step is skipped
+    loss_scale: Optional[tf.Tensor]  # that the gradients had, float32; None without one
 
 
 class AdamWeightDecayOptimizer(tf.train.Optimizer):
@@ -133,32 +137,41 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
                         grads_and_vars: Iterable[Tuple[Optional[Gradient], tf.Variable]],
                         global_step: Optional[tf.Variable] = None,
                         name: Optional[str] = None) -> tf.Operation:
-        """Updates the variables once, on every replica, and adds 1 to `global_step`.
-
-        Call it in a replica (a `model_fn` under a strategy, or no strategy at all) with
-        the gradients of that replica's mean loss, as `compute_gradients` and `tf.gradients`
-        give them; they are averaged here. A variable whose gradient is None is left alone.
-        Without `global_step`, it warns that nothing advances.
-
-        Raises:
-            ValueError: no variable has a gradient; the call is in eager code or outside of the
-                replicas, or there are several and it is inside `tf.cond` or `tf.while_loop`.
-        """
+        """Returns the operation of `update`. Without `global_step`, it warns that nothing advances."""
         if global_step is None and self.ADVANCES_GLOBAL_STEP:
             warnings.warn("apply_gradients without global_step: no step is counted, so a schedule "
                           "and max_steps stand still. Give it "
                           "global_step=tf.train.get_or_create_global_step(), and delete a line of "
                           "your own that adds 1", stacklevel=2)
+        return self.update(grads_and_vars, global_step, name).operation
+
+    def update(self,
+               grads_and_vars: Iterable[Tuple[Optional[Gradient], tf.Variable]],
+               global_step: Optional[tf.Variable] = None,
+               name: Optional[str] = None) -> Update:
+        """Updates the variables once, on every replica, and adds 1 to `global_step`, if it is given.
+
+        Call it in a replica (a `model_fn` under a strategy, or no strategy at all) with
+        the gradients of that replica's mean loss, as `compute_gradients` and `tf.gradients`
+        give them; they are averaged here. A variable whose gradient is None is left alone.
+
+        Raises:
+            ValueError: no variable has a gradient; the call is in eager code or outside of the
+                replicas, or there are several and it is inside `tf.cond` or `tf.while_loop`.
+        """
         pairs = [(gradient, variable) for gradient, variable in grads_and_vars
                  if gradient is not None]
         if not pairs:
             raise ValueError("No variable has a gradient: does the loss depend on any of them?")
         _check_context()
         exchange = gradient_exchange.prepare(pairs, self.transfer_dtype, self.most_rows)
-        return tf.distribute.get_replica_context().merge_call(
+        update = tf.distribute.get_replica_context().merge_call(
             self._apply_to_all_replicas, args=(exchange, global_step, name))
+        tf.add_to_collection(GRADIENT_NORM, update.gradient_norm)
+        tf.add_to_collection(LEARNING_RATE, update.learning_rate)
+        return update
 
-    def _apply_to_all_replicas(self, strategy, exchange, global_step, name):
+    def _apply_to_all_replicas(self, strategy, exchange, global_step, name) -> Update:
         """Updates all replicas in one call; each argument has a component for each replica."""
         extended, variables = strategy.extended, exchange.variables()
         sums, received = gradient_exchange.add_up(strategy, exchange)
@@ -174,7 +187,7 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
 
         update, program = CopiedOperations(update), self.compiler and self._update_program()
 
-        def update_replica(_, sums) -> tf.Operation:
+        def update_replica(_, sums) -> Update:
             loss_scale = self.loss_scale and self.loss_scale._make(next(scales))
             scale = loss_scale.value.read_value() if loss_scale else None
             own = next(copies)
@@ -183,10 +196,8 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
             counts = [read(handle) + 1.0 for handle in counter]
             divisor = tf.constant(float(strategy.num_replicas_in_sync))
             if loss_scale:
-                tf.add_to_collection(LOSS_SCALE, scale)
                 divisor *= scale
             learning_rate = tf.cast(self.learning_rate, tf.float32)
-            tf.add_to_collection(LEARNING_RATE, learning_rate)
             if program:
                 updates, norm = program(names, own, state, received(sums), learning_rate, divisor,
                                         *counts)
@@ -194,18 +205,16 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
                 updates, norm = update(state, sums, learning_rate, divisor, *counts)
             updates += [assign(handle, count - tf.where(tf.is_finite(norm), 0.0, 1.0))
                         for handle, count in zip(counter, counts)]
-            tf.add_to_collection(GRADIENT_NORM, norm)
             if loss_scale:
                 updates.append(loss_scale.after_step(scale, tf.is_finite(norm)))
-            return tf.group(*updates)
+            return Update(tf.group(*updates), learning_rate, norm, scale)
 
         with tf.name_scope(name or self.get_name()):
             # The function runs once for each replica, in order, on its device, with its gradients.
             updates = extended.update(variables[0], update_replica, args=(sums,), group=False)
-            with tf.control_dependencies(tf.nest.flatten(updates)):
-                if global_step is None:
-                    return tf.no_op()
-                return extended.update(global_step, _add_one)
+            with tf.control_dependencies(updates.operation):
+                done = tf.no_op() if global_step is None else extended.update(global_step, _add_one)
+        return Update(done, *(of_replicas[0] for of_replicas in updates[1:]))
 
     def _update(self, names, variables, state, sums: gradient_exchange.Received, norm,
                 learning_rate, divisor, count=None) -> Tuple[List[tf.Operation], tf.Tensor]:

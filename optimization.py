@@ -1,4 +1,4 @@
-"""Learning rate schedule, gradients over micro-batches, loss scale and train_op.
+"""Learning rate schedule, gradients over micro-batches, loss scale and the update.
 
 Has the public names of Google's `optimization.py`; `multigpu_optimizer` makes the update.
 """
@@ -109,21 +109,22 @@ def create_optimizer(loss: tf.Tensor, init_lr: float, num_train_steps: int,
     if use_tpu:
         raise ValueError("use_tpu=True is not supported: this optimizer runs on GPUs and CPUs")
     variables = tf.trainable_variables()
-    return create_train_op(list(zip(tf.gradients(loss, variables), variables)), init_lr,
-                           num_train_steps, num_warmup_steps)
+    return create_update(list(zip(tf.gradients(loss, variables), variables)), init_lr,
+                         num_train_steps, num_warmup_steps).operation
 
 
-def create_train_op(gradients: List[GradientAndVariable], init_lr: float, num_train_steps: int,
-                    num_warmup_steps: Optional[int], *, optimizer: str = "adamw",
-                    layer_lr_decay: float = 1.0, lr_schedule: str = "linear",
-                    min_lr_ratio: float = 0.0,
-                    loss_scale: Optional[LossScale] = None,
-                    transfer_dtype: tf.DType = tf.float32,
-                    most_rows: Optional[int] = None,
-                    compiled: bool = False,
-                    bias_correction: bool = False,
-                    epsilon: float = 1e-6,
-                    place: Callable[[tf.Tensor], tf.Tensor] = lambda step: step) -> tf.Operation:
+def create_update(gradients: List[GradientAndVariable], init_lr: float, num_train_steps: int,
+                  num_warmup_steps: Optional[int], *, optimizer: str = "adamw",
+                  layer_lr_decay: float = 1.0, lr_schedule: str = "linear",
+                  min_lr_ratio: float = 0.0,
+                  loss_scale: Optional[LossScale] = None,
+                  transfer_dtype: tf.DType = tf.float32,
+                  most_rows: Optional[int] = None,
+                  compiled: bool = False,
+                  bias_correction: bool = False,
+                  epsilon: float = 1e-6,
+                  place: Callable[[tf.Tensor], tf.Tensor] = lambda step: step
+                  ) -> multigpu_optimizer.Update:
     """Like `create_optimizer`, but takes the gradients of the replica's mean loss.
 
     Args:
@@ -157,7 +158,7 @@ def create_train_op(gradients: List[GradientAndVariable], init_lr: float, num_tr
         compiler=graph_functions.compiled if compiled else None,
         bias_correction=bias_correction,
         epsilon=epsilon)
-    return updater.apply_gradients(gradients, global_step=global_step)
+    return updater.update(gradients, global_step)
 
 
 def layer_factor(name: str, *, num_layers: int, decay: float) -> float:
@@ -198,7 +199,7 @@ def _layer_of(name: str) -> Optional[int]:
 
 
 def mean_gradients(loss_of: Callable[[Union[int, tf.Tensor]], tf.Tensor], num_micro_batches: int,
-                   loss_scale: Optional[LossScale] = None, *, compiled: bool = False
+                   loss_scale: Optional[tf.Tensor] = None, *, compiled: bool = False
                    ) -> Tuple[tf.Tensor, List[GradientAndVariable]]:
     """The loss of a batch and its gradients, in the memory that one micro-batch takes.
 
@@ -211,12 +212,16 @@ def mean_gradients(loss_of: Callable[[Union[int, tf.Tensor]], tf.Tensor], num_mi
         loss_of: function from a micro-batch's number to its mean loss, a scalar. It is called
             with 0 and, if there are more micro-batches, once more in the loop with a tensor,
             in a variable scope that reuses the variables.
-        loss_scale: if given, gradients are those of the loss times its value. The returned
-            loss is not multiplied.
+        loss_scale: the value of a `LossScale`. If given, gradients are those of the loss times it. The
+            returned loss is not multiplied.
         compiled: let XLA add a layer's dense gradients, of micro-batches and of several passes over
             the layer, in one program, which also widens those of 16 bits.
+
+    Returns:
+        The loss, and a gradient or None for each trainable variable, in the order of
+        `tf.trainable_variables`.
     """
-    scale = None if loss_scale is None else tf.convert_to_tensor(loss_scale.value)
+    scale = loss_scale
     if num_micro_batches > 1:  # scaled losses instead of a pass over all gradients at the end
         scale = (tf.constant(1.0) if scale is None else scale) / num_micro_batches
     loss = loss_of(0)
@@ -246,9 +251,10 @@ def mean_gradients(loss_of: Callable[[Union[int, tf.Tensor]], tf.Tensor], num_mi
     _, loss_sum, sums = tf.while_loop(
         lambda index, *sums: index < num_micro_batches, add_micro_batch,
         [first_index, loss, sums], parallel_iterations=1, back_prop=False)
-    means = [_joined(total, gradient, num_micro_batches)
-             for total, gradient in zip(sums, gradients)]
-    return loss_sum / num_micro_batches, list(zip(means, variables))
+    means = {variable.name: _joined(total, gradient, num_micro_batches)
+             for total, gradient, variable in zip(sums, gradients, variables)}
+    return loss_sum / num_micro_batches, [
+        (means.get(variable.name), variable) for variable in tf.trainable_variables()]
 
 
 class _Rows(NamedTuple):

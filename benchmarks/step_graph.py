@@ -100,10 +100,11 @@ def train_op(workload: Workload, features: Dict[str, tf.Tensor]) -> tf.Operation
         with values.scope():
             return forward(own, mode)
     _, gradients = optimization.mean_gradients(
-        pool.Loss(loss_of, count, 0), count, loss_scale, compiled=workload.xla)
-    return optimization.create_train_op(
+        pool.Loss(loss_of, count, 0), count, loss_scale and tf.convert_to_tensor(loss_scale.value),
+        compiled=workload.xla)
+    return optimization.create_update(
         gradients, 1e-4, 10, 1, loss_scale=loss_scale, compiled=workload.xla,
-        transfer_dtype=tf.as_dtype(settings.transfer))
+        transfer_dtype=tf.as_dtype(settings.transfer)).operation
 
 
 def _predictions(workload: Workload) -> tf.Operation:

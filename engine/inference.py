@@ -28,9 +28,6 @@ from engine.settings import setting
 # batches a card waits for the launch of its kernels.
 CPU_BATCH_SIZE, GPU_STEP_TOKENS = 8, 16384
 
-# The graph collection with the operations that cast the weights.
-_CASTS = "casts_of_weights"
-
 
 @dataclasses.dataclass(frozen=True)
 class PredictionSettings:
@@ -56,7 +53,7 @@ def load_weights(session: tf.Session, saver: tf.train.Saver, checkpoint: checkpo
     for variable in session.graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES):
         if variable.op.name in checkpoint.rows:
             _reorder(session, variable, checkpoint.rows[variable.op.name])
-    session.run(session.graph.get_collection(_CASTS))
+    session.run(session.graph.get_collection(tf.GraphKeys.TABLE_INITIALIZERS))
 
 
 def _reorder(session: tf.Session, variable: tf.Variable, rows: Sequence[Sequence[int]]) -> None:
@@ -193,7 +190,8 @@ def _cast_when_restored(weight: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
         return weight
     copy = tf.raw_ops.VarHandleOp(
         dtype=dtype, shape=weight.shape, shared_name=tf.get_default_graph().unique_name("weight"))
-    tf.add_to_collection(_CASTS, tf.raw_ops.AssignVariableOp(
+    # Initializers of tables are what TensorFlow has for values that follow from the variables.
+    tf.add_to_collection(tf.GraphKeys.TABLE_INITIALIZERS, tf.raw_ops.AssignVariableOp(
         resource=copy, value=tf.cast(weight, dtype)))
     value = tf.raw_ops.ReadVariableOp(resource=copy, dtype=dtype)
     value.set_shape(weight.shape)

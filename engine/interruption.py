@@ -101,16 +101,18 @@ class InterruptLater(_Handled):
     Signals, however many, interrupt neither a step nor a checkpoint; after the first, they do not
     interrupt the code that follows the context either. Records nothing outside the main thread.
 
+    Args:
+        is_shared: whether several workers stop together, after `agree`.
+
     Attributes:
         received: the first signal; None if there was none.
         agreed: whether to stop: after a signal or, with several workers, once all of them know
             of it.
     """
 
-    is_shared = False  # whether several workers stop together, after `agree`
-
-    def __init__(self):
+    def __init__(self, is_shared: bool = False):
         super().__init__()
+        self._is_shared = is_shared
         self.received: Optional[int] = None
         self.agreed = False
 
@@ -135,4 +137,4 @@ class InterruptLater(_Handled):
     def _record(self, number: int, frame) -> None:
         # No message here: the handler may run while the thread is writing one.
         self.received = self.received or number
-        self.agreed = self.agreed or not self.is_shared
+        self.agreed = self.agreed or not self._is_shared

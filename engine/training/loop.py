@@ -5,6 +5,7 @@ Estimator runs it under MirroredStrategy. The batches come from the plan, the up
 """
 
 import contextlib
+import dataclasses
 import functools
 import math
 from typing import (
@@ -104,26 +105,50 @@ def train(run: Run, evaluations: Optional[Evaluations] = None,
     reached = _throughput(run, source)
     curves = summaries.TrainingSummaries(output_dir, last_step, run.devices, reached)
     progress = step_hook.TrainingProgress(first_step, last_step, run.devices, reached)
-    signals = interruption.InterruptLater()
+    signals = interruption.InterruptLater(is_shared=bool(peers.others))
     saver = checkpoint_hook.SaveHook(
         output_dir, settings.save_checkpoints_steps, settings.keep_checkpoint_max, signals, evaluations, peers)
-    listeners = [curves.add, progress.add]
-    if run.training.baseline and peers.is_chief:
-        listeners.append(learning.LearningCheck(
-            output_dir, settings, run.schedule, plan, run.training.baseline,
-            bool(run.settings.init_checkpoint)).add)
-    if settings.precision != FLOAT16:  # which skips such a step instead
-        listeners.insert(0, functools.partial(_check_loss, saver.kept))
-    hooks = [_ModelCheck(initial_values, earlier), step_hook.StepHook(
-        first_step, run.global_batch_size, listeners, run.training.loss_unit), saver, *more_hooks]
-    if source.buckets is not None and runtime.SHARES_PROGRAMS:
-        hooks.insert(0, xla.CompileAhead(
-            xla.first_steps(source, plan, range(first_step, last_step)), functools.partial(
-                batches.training_share, source, plan, run.devices.own_replicas,
-                settings.examples_per_replica)))
-    if peers.others:  # first of all: it ends a worker whose session is made anew
-        hooks.insert(0, stop_together.SharedSignals(signals, peers))
-    estimator = tf.estimator.Estimator(_model_fn(run, source, initial_values), config=_config(run))
+
+    def hooks_of(replicas: Sequence[_Replica]) -> List[tf.train.SessionRunHook]:
+        first, compiles = replicas[0], source.buckets is not None and runtime.SHARES_PROGRAMS
+        listeners = [
+            # Before anyone takes note of a loss that ends the training; float16 skips such a step instead.
+            settings.precision != FLOAT16 and functools.partial(_check_loss, saver.kept),
+            # Before the check of what is learnt, which reads the curves.
+            curves.add,
+            # Before the warning of that check, which thus stands below the step that it is about.
+            progress.add,
+            # Last, with all that is known of the step.
+            run.training.baseline and peers.is_chief and learning.LearningCheck(
+                output_dir, settings, run.schedule, plan, run.training.baseline,
+                bool(run.settings.init_checkpoint)).add]
+        hooks = [
+            # First: ends a worker whose session is made anew, before anything works in that; and all workers
+            # know of a signal before the saver stops for it.
+            peers.others and stop_together.SharedSignals(signals, peers, first.signals),
+            # Before the saver, from which on a signal waits for a step: compiling may take minutes.
+            compiles and xla.CompileAhead(
+                [replica.inputs for replica in replicas],
+                xla.first_steps(source, plan, range(first_step, last_step)),
+                functools.partial(batches.training_share, source, plan, run.devices.own_replicas,
+                                  settings.examples_per_replica),
+                one_by_one=(first.has_pool or settings.gradient_accumulation_steps > 1
+                            or settings.recompute_layers or settings.freeze_layers > 0)),
+            # Before the saver, which takes from the graph what this one puts there to save and restore.
+            _ModelCheck(initial_values, earlier),
+            # Before the saver: what the listeners write of a step is on disk before its checkpoint, and a
+            # step that they refuse is not saved.
+            step_hook.StepHook(
+                [replica.inputs.completed for replica in replicas], first.values(), first_step,
+                run.global_batch_size, list(filter(None, listeners)), run.training.loss_unit),
+            # After all that belongs to a step: saves it, evaluates it and decides whether it is the last.
+            saver,
+            # They measure steps that are done and saved.
+            *more_hooks]
+        return list(filter(None, hooks))
+
+    estimator = tf.estimator.Estimator(
+        _model_fn(run, source, initial_values, hooks_of), config=_config(run))
 
     def input_fn() -> tf.data.Dataset:
         return batches.training_dataset(
@@ -133,7 +158,7 @@ def train(run: Run, evaluations: Optional[Evaluations] = None,
     with signals, curves, progress, out_of_memory_explained(lambda: _describe_step(
             saver.step or first_step, source, plan, settings) + saver.kept()), \
             _explained_end(signals, saver, last_step, peers):
-        estimator.train(input_fn, hooks=hooks, max_steps=last_step)
+        estimator.train(input_fn, max_steps=last_step)
 
 
 def _throughput(run: Run, source: batches.Source) -> throughput.Throughput:
@@ -182,85 +207,93 @@ def _describe_step(step: int, source: batches.Source, plan: TrainingPlan,
             "the same step in less, or set --recompute_layers or a smaller --max_seq_length; ")
 
 
-class _Gradients:
-    """The loss and the gradients of a replica's batch.
+@dataclasses.dataclass(frozen=True)
+class _Replica:
+    """The tensors of a replica's step. No tuple: a strategy would take it apart."""
+    inputs: xla.Replica
+    loss: tf.Tensor  # the mean over all replicas
+    update: multigpu_optimizer.Update
+    has_pool: bool  # whether the loss is that of a pool
+    signals: Optional[stop_together.Signals]  # None without other workers
 
-    Attributes:
-        variables: of each gradient; the same for all replicas, like the other attributes.
-        loss_scale: by which the gradients are multiplied, or None.
-        has_pool: whether the loss is that of a pool.
+    def values(self) -> Dict[str, tf.Tensor]:
+        """Those of `step_hook.Step`."""
+        values = {"loss": self.loss, **self.update._asdict()}
+        return {name: value for name, value in values.items()
+                if name in step_hook.Step._fields and value is not None}
+
+
+def _gradients_of(run: Run, initial_values: checkpoints.InitialValues, is_compiled: bool):
+    """A function from a replica's batch to its loss, gradients and pool (None: its loss needs none).
+
+    Each gradient is that of a trainable variable, in their order, or None.
     """
-    variables: List[tf.Variable]
-    loss_scale: Optional[optimization.LossScale]
-    has_pool: bool
+    settings = run.settings.training
+    micro_batches = settings.gradient_accumulation_steps
+    computation = modeling.Computation(
+        dtype=dtype_of(settings.precision), recompute=settings.recompute_layers, compiled=is_compiled,
+        on_cards=run.devices.kind == "GPU")
 
-    def __init__(self, run: Run, initial_values: checkpoints.InitialValues, is_compiled: bool):
-        self._forward = run.training.forward
-        self._settings = run.settings.training
-        self._computation = modeling.Computation(
-            dtype=dtype_of(self._settings.precision),
-            recompute=self._settings.recompute_layers, compiled=is_compiled,
-            on_cards=run.devices.kind == "GPU")
-        self._initial_values = initial_values
-
-    def __call__(self, features: Dict[str, tf.Tensor], step: tf.Tensor, replica: tf.Tensor
-                 ) -> Tuple[tf.Tensor, List[multigpu_optimizer.Gradient]]:
-        settings = self._settings
-        micro_batches = settings.gradient_accumulation_steps
-
+    def gradients_of(features: Dict[str, tf.Tensor], step: tf.Tensor, replica: tf.Tensor,
+                     *loss_scale: tf.Tensor):
         def outputs_of(micro_batch) -> Outputs:
             part = features
             if micro_batches > 1:
                 part = _micro_batch(features, micro_batch, settings.train_batch_size)
             seed = _dropout_seed(settings.seed, replica, step, micro_batch)
-            with self._initial_values.scope():
-                return self._forward(part, Mode(True, seed, self._computation))
+            with initial_values.scope():
+                return run.training.forward(part, Mode(True, seed, computation))
 
-        self.loss_scale = optimization.LossScale.create() if settings.scales_loss else None
         loss_of = pool.Loss(outputs_of, micro_batches, replica)
         loss, pairs = optimization.mean_gradients(
-            loss_of, micro_batches, self.loss_scale, compiled=self._computation.compiled)
-        self.variables = [variable for _, variable in pairs]
-        self.has_pool = loss_of.pool is not None
-        return loss, [gradient for gradient, _ in pairs]
+            loss_of, micro_batches, *loss_scale, compiled=is_compiled)
+        return loss, [gradient for gradient, _ in pairs], loss_of.pool
+    return gradients_of
 
 
-def _model_fn(run: Run, source: batches.Source, initial_values: checkpoints.InitialValues):
+def _model_fn(run: Run, source: batches.Source, initial_values: checkpoints.InitialValues,
+              hooks_of: Callable[[Sequence[_Replica]], List[tf.train.SessionRunHook]]):
     settings, devices, course = run.settings.training, run.devices, run.course
     # Of the word embeddings' gradient, see AdamWeightDecayOptimizer: it has one for each token, or all.
     most_rows = None if run.training.ties_embeddings else settings.examples_per_replica * source.most_tokens
     is_compiled = source.buckets is not None
-    gradients_of = _Gradients(run, initial_values, is_compiled)
-    on_replica = replica_copies.CopiedOperations(gradients_of, lambda: list(map(
-        replica_copies.handle_of, tf.global_variables() + tf.local_variables())))
+    on_replica = replica_copies.CopiedOperations(
+        _gradients_of(run, initial_values, is_compiled), lambda: list(map(
+            replica_copies.handle_of, tf.global_variables() + tf.local_variables())))
+
+    def hooks_for_all(strategy: tf.distribute.Strategy, replica) -> List[tf.train.SessionRunHook]:
+        return hooks_of(strategy.experimental_local_results(replica))
 
     def model_fn(features, labels, mode):
-        step = step_hook.completed_steps()
+        completed = step_hook.completed_steps()
         features = {name: _on_card(values) for name, values in features.items()}
-        loss, gradients = on_replica(
-            features, step, runtime.replica_number(devices.own_replicas.start))
-        gradients = list(zip(gradients, gradients_of.variables))
-        if is_compiled:
-            xla.note(features, step, gradients, one_by_one=(
-                gradients_of.has_pool or settings.gradient_accumulation_steps > 1
-                or settings.recompute_layers or settings.freeze_layers > 0))
-        train_op = optimization.create_train_op(
+        loss_scale = optimization.LossScale.create() if settings.scales_loss else None
+        loss, gradients, pooled = on_replica(
+            features, completed, runtime.replica_number(devices.own_replicas.start),
+            *([tf.convert_to_tensor(loss_scale.value)] if loss_scale else []))
+        gradients = list(zip(gradients, tf.trainable_variables()))
+        update = optimization.create_update(
             gradients, settings.learning_rate, *course.nominal, place=course.place,
             optimizer=settings.optimizer, layer_lr_decay=settings.layer_lr_decay,
             lr_schedule=settings.lr_schedule, min_lr_ratio=settings.min_lr_ratio,
-            loss_scale=gradients_of.loss_scale, transfer_dtype=tf.as_dtype(settings.transfer),
+            loss_scale=loss_scale, transfer_dtype=tf.as_dtype(settings.transfer),
             most_rows=most_rows, compiled=is_compiled and xla.compiles_update(devices),
             bias_correction=settings.adam_bias_correction, epsilon=settings.adam_epsilon)
         _skip_report_of_uninitialized_variables()
+        signals = None
         if devices.peers.others:
             # After the gradients: all transfers have one order on all machines.
-            with tf.control_dependencies([train_op]):
-                stop_together.report(loss)
+            with tf.control_dependencies([update.operation]):
+                mean_loss, signals = stop_together.mean_loss(loss)
         else:
-            step_hook.report(loss)
+            mean_loss = step_hook.mean_over_replicas(loss)
+        replica = _Replica(xla.Replica(features, completed, gradients), mean_loss, update,
+                           pooled is not None, signals)
         # Estimator ends a training on a NaN loss, even if the step was skipped. So it gets a loss
-        # of 0; `_check_loss` checks the true one.
-        return tf.estimator.EstimatorSpec(mode, loss=tf.zeros_like(loss), train_op=train_op)
+        # of 0; `_check_loss` checks the true one. Of the hooks it takes the first replica's.
+        return tf.estimator.EstimatorSpec(
+            mode, loss=tf.zeros_like(loss), train_op=update.operation,
+            training_hooks=tf.distribute.get_replica_context().merge_call(hooks_for_all, args=(replica,)))
     return model_fn
 
 

@@ -3,24 +3,16 @@
 import collections
 import math
 import time
-from typing import Callable, Deque, NamedTuple, Optional, Sequence
+from typing import Callable, Deque, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-import multigpu_optimizer
 from engine import log, progress
 from engine.devices.devices import Devices
 from engine.training.throughput import Throughput
 
 _MEAN_STEPS = 100  # whose mean loss is shown, at most
-
-# Graph collections.
-_LOSS = "loss"
-_COMPLETED = "completed_steps"
-_COLLECTIONS = {"loss": _LOSS, "learning_rate": multigpu_optimizer.LEARNING_RATE,
-                "gradient_norm": multigpu_optimizer.GRADIENT_NORM,
-                "loss_scale": multigpu_optimizer.LOSS_SCALE}
 
 
 class Step(NamedTuple):
@@ -34,29 +26,20 @@ class Step(NamedTuple):
 
 
 def completed_steps() -> tf.Tensor:
-    """The number of steps before this one, an int64 scalar, which `StepHook` feeds.
+    """The number of steps before this one on a replica, an int64 scalar, which `StepHook` feeds.
 
     It stays on the host. With the batch it would travel to the card, and the host would wait for
     it to come back.
     """
-    if not tf.get_collection(_COMPLETED):  # one for all replicas
-        with tf.device("/cpu:0"):
-            tf.add_to_collection(_COMPLETED, tf.placeholder(tf.int64, [], name=_COMPLETED))
-    return tf.get_collection(_COMPLETED)[0]
+    with tf.device("/cpu:0"):
+        return tf.placeholder(tf.int64, [], name="completed_steps")
 
 
-def report(loss: tf.Tensor) -> tf.Tensor:
-    """Reports the loss, or a vector that begins with it, to the hook. Called in each replica.
-
-    Returns:
-        The mean over all replicas.
-    """
-    def mean(strategy: tf.distribute.Strategy, losses) -> tf.Tensor:
-        return strategy.reduce(tf.distribute.ReduceOp.MEAN, losses, axis=None)
-
-    mean_loss = tf.distribute.get_replica_context().merge_call(mean, args=(loss,))
-    tf.add_to_collection(_LOSS, mean_loss if loss.shape.rank == 0 else mean_loss[0])
-    return mean_loss
+def mean_over_replicas(value: tf.Tensor) -> tf.Tensor:
+    """The mean of a value of each replica, the same tensor on all of them. Called in each replica."""
+    def mean(strategy: tf.distribute.Strategy, values) -> tf.Tensor:
+        return strategy.reduce(tf.distribute.ReduceOp.MEAN, values, axis=None)
+    return tf.distribute.get_replica_context().merge_call(mean, args=(value,))
 
 
 def finite_mean(values: Sequence[float]) -> float:
@@ -68,29 +51,26 @@ def finite_mean(values: Sequence[float]) -> float:
 class StepHook(tf.train.SessionRunHook):
     """Calls functions with each step.
 
-    It must come before the hook that saves. Then what the functions write of a step is on disk before
-    the step's checkpoint, and a step that they refuse is not saved.
-
     Args:
+        completed: what `completed_steps` gave each replica.
+        values: the fields of `Step` that are tensors, by name.
         listeners: called with each step, in their order.
         loss_unit: the loss is multiplied by it.
     """
 
-    def __init__(self, first_step: int, global_batch_size: int,
-                 listeners: Sequence[Callable[[Step], None]], loss_unit: float = 1.0):
+    def __init__(self, completed: Sequence[tf.Tensor], values: Mapping[str, tf.Tensor], first_step: int,
+                 global_batch_size: int, listeners: Sequence[Callable[[Step], None]],
+                 loss_unit: float = 1.0):
+        self._completed = completed
+        self._values = values
         self._step = first_step
         self._global_batch_size = global_batch_size
         self._listeners = listeners
         self._loss_unit = loss_unit
 
-    def begin(self) -> None:
-        """Finds the values of a step in the graph."""
-        tensors = {name: tf.get_collection(collection) for name, collection in _COLLECTIONS.items()}
-        self._fetches = {name: values[0] for name, values in tensors.items() if values}
-
     def before_run(self, run_context):
         """Asks for the values of the step, and feeds the number of those before."""
-        return tf.train.SessionRunArgs(self._fetches, {completed_steps(): self._step})
+        return tf.train.SessionRunArgs(self._values, dict.fromkeys(self._completed, self._step))
 
     def after_run(self, run_context, run_values) -> None:
         """Calls the listeners."""

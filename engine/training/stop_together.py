@@ -1,6 +1,6 @@
 """Stops all workers after the same step."""
 
-from typing import Optional
+from typing import NamedTuple, Optional, Tuple
 
 import tensorflow.compat.v1 as tf
 
@@ -13,22 +13,21 @@ from engine.workers.coordination import Peers
 ERRORS_OF_LOSS = (tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.InternalError,
                   tf.errors.UnavailableError, tf.errors.UnknownError)
 
-# Graph collections with a tensor for each local replica. The first has placeholders: 1 if this worker
-# received a signal (only the first placeholder is fed). The second has the share of all replicas that
-# received one, the same on all workers.
-_SIGNALLED_HERE = "signalled_here"
-_SIGNALLED = "signalled"
+
+class Signals(NamedTuple):
+    """Whether workers have received a signal."""
+    here: tf.Tensor  # a placeholder of one replica: 1 if this worker received one, by default 0
+    share: tf.Tensor  # of all replicas whose placeholder is 1, the same on all workers
 
 
-def report(loss: tf.Tensor) -> None:
-    """Reports the loss of a step and the signals of all workers. Called in each replica.
+def mean_loss(loss: tf.Tensor) -> Tuple[tf.Tensor, Signals]:
+    """The mean loss of a step, and the signals of all workers. Called in each replica.
 
     The signals travel with the loss: every worker learns of them after the same step.
     """
     here = tf.placeholder_with_default(0.0, [])
-    means = step_hook.report(tf.stack([tf.cast(loss, tf.float32), here]))
-    tf.add_to_collection(_SIGNALLED_HERE, here)
-    tf.add_to_collection(_SIGNALLED, means[1])
+    means = step_hook.mean_over_replicas(tf.stack([tf.cast(loss, tf.float32), here]))
+    return means[0], Signals(here, means[1])
 
 
 def explain(error: Optional[Exception], peers: Peers) -> None:
@@ -47,19 +46,16 @@ def explain(error: Optional[Exception], peers: Peers) -> None:
 class SharedSignals(tf.train.SessionRunHook):
     """Has all workers stop after the same step when one of them has received a signal.
 
-    It must come before the hook that stops.
+    Args:
+        received: those of this worker.
+        tensors: those of its first replica.
     """
 
-    def __init__(self, signals: interruption.InterruptLater, peers: Peers):
-        self._signals = signals
+    def __init__(self, received: interruption.InterruptLater, peers: Peers, tensors: Signals):
+        self._received = received
         self._peers = peers
-        self._signals.is_shared = True
+        self._tensors = tensors
         self._has_session = False
-
-    def begin(self) -> None:
-        """Finds the signals in the graph."""
-        self._here = tf.get_collection(_SIGNALLED_HERE)[0]
-        self._signalled = tf.get_collection(_SIGNALLED)[0]
 
     def after_create_session(self, session, coord) -> None:
         """Exits if TensorFlow starts a new session, as it does after the loss of a worker.
@@ -73,9 +69,9 @@ class SharedSignals(tf.train.SessionRunHook):
     def before_run(self, run_context):
         """Sends a signal to the others."""
         return tf.train.SessionRunArgs(
-            self._signalled, {self._here: float(bool(self._signals.received))})
+            self._tensors.share, {self._tensors.here: float(bool(self._received.received))})
 
     def after_run(self, run_context, run_values) -> None:
         """Receives the others' signals."""
         if run_values.results > 0:
-            self._signals.agree()
+            self._received.agree()

@@ -66,7 +66,6 @@ MEMORY_SHARE, PRODUCT_SHARE = 0.9, 0.7
 
 _MAX_STEPS = 1000  # the first steps of the plan, whose batches stand for all
 _MIN_LAYERS = 6  # with fewer, two layers at all lengths could take more memory than a step
-_REPLICAS = "replicas_to_compile"  # the graph collection of `note`
 
 
 def bucketed(source: Source, plan: TrainingPlan, settings: TrainingSettings, devices: Devices,
@@ -221,22 +220,11 @@ def _missing(devices: Devices) -> str:
     return next(filter(None, devices.peers.gather("what XLA lacks", missing)), "")
 
 
-class _Replica(NamedTuple):
+class Replica(NamedTuple):
+    """The gradients of a replica, and what it computes them from."""
     features: Dict[str, tf.Tensor]
-    step: tf.Tensor
+    completed: tf.Tensor  # see `step_hook.completed_steps`
     gradients: List[optimization.GradientAndVariable]
-    one_by_one: bool
-
-
-def note(features: Dict[str, tf.Tensor], step: tf.Tensor,
-         gradients: List[optimization.GradientAndVariable], *, one_by_one: bool) -> None:
-    """Notes what a replica computes its gradients from. Called in each replica.
-
-    Args:
-        one_by_one: whether it cannot compute several batches at a time, or has no memory for that.
-    """
-    tf.add_to_collection(_REPLICAS, _Replica(
-        features, step, [pair for pair in gradients if pair[0] is not None], one_by_one))
 
 
 def first_steps(source: Source, plan: TrainingPlan, steps: range) -> Dict[int, Tuple[int, ...]]:
@@ -258,22 +246,26 @@ class CompileAhead(tf.train.SessionRunHook):
     after the other; little of it is left to compile. Cards always compile in parallel.
 
     Args:
+        replicas: those of this process.
         steps: the batches' steps, with their lengths.
         fetch: (step) → this process's share of its batch, features [replicas, b, ...].
+        one_by_one: whether a replica cannot compute several batches at a time, or has no memory for that.
     """
 
-    def __init__(self, steps: Dict[int, Tuple[int, ...]], fetch: Callable[[int], Features]):
+    def __init__(self, replicas: Sequence[Replica], steps: Dict[int, Tuple[int, ...]],
+                 fetch: Callable[[int], Features], *, one_by_one: bool):
+        self._replicas = replicas
         self._steps = steps
         self._fetch = fetch
+        self._one_by_one = one_by_one
 
     def after_create_session(self, session: tf.Session, coord: tf.train.Coordinator) -> None:
         """Computes the gradients."""
         start = time.time()
-        replicas = tf.get_collection(_REPLICAS)
-        feeds = [_feed(replicas, self._fetch(step), step) for step in self._steps]
-        pairs = [pair for replica in replicas for pair in replica.gradients]
+        feeds = [_feed(self._replicas, self._fetch(step), step) for step in self._steps]
+        pairs = [pair for replica in self._replicas for pair in replica.gradients if pair[0] is not None]
         num_layers = optimization.count_layers([variable.op.name for _, variable in pairs])
-        if num_layers >= _MIN_LAYERS and not replicas[0].one_by_one:
+        if num_layers >= _MIN_LAYERS and not self._one_by_one:
             upper = [gradient.op for gradient, variable in pairs if not optimization.is_frozen(
                 variable.op.name, embeddings=True, num_layers=num_layers - 2)]
             with multiprocessing.pool.ThreadPool(len(feeds)) as threads:
@@ -285,9 +277,9 @@ class CompileAhead(tf.train.SessionRunHook):
                  f"in {time.time() - start:.0f} s")
 
 
-def _feed(replicas: Sequence[_Replica], share: Features, step: int) -> Dict[tf.Tensor, Any]:
+def _feed(replicas: Sequence[Replica], share: Features, step: int) -> Dict[tf.Tensor, Any]:
     feed: Dict[tf.Tensor, Any] = {}
     for index, replica in enumerate(replicas):
-        feed[replica.step] = step
+        feed[replica.completed] = step
         feed.update((x, share[name][index]) for name, x in replica.features.items())
     return feed

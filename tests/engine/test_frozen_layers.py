@@ -30,14 +30,14 @@ def test_frozen_weights_keep_every_byte_and_have_no_slots_and_replicas_step_alik
 
 def test_nothing_is_computed_backward_or_exchanged_below_the_frozen_layers(
         two_layers, source, tmp_path, monkeypatch):
-    steps, create_train_op = [], optimization.create_train_op
+    steps, create_update = [], optimization.create_update
 
     def create(gradients, *args, **kwargs):
         calls = [op for op in tf.get_default_graph().get_operations()
                  if op.type.endswith("PartitionedCall")]
         steps.append((len(calls), {variable.op.name for _, variable in gradients}))
-        return create_train_op(gradients, *args, **kwargs)
-    monkeypatch.setattr(optimization, "create_train_op", create)
+        return create_update(gradients, *args, **kwargs)
+    monkeypatch.setattr(optimization, "create_update", create)
     for name, changes in {"all": {}, "some": dict(freeze_layers=1)}.items():
         train(two_layers, source, 1, settings(tmp_path / name, 16, num_train_steps=1, **changes))
     (all_calls, _), (calls, exchanged) = steps

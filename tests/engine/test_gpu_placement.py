@@ -113,7 +113,7 @@ def graph_of(name, output_dir, monkeypatch, *, cards, from_checkpoint=True, **ch
     def begin(self):
         original(self)
         graph = tf.get_default_graph()
-        results.extend(tensor.op for tensor in self._fetches.values())
+        results.extend(tensor.op for tensor in self._values.values())
         # The last thing that a step does on each card.
         results.extend(op for op in graph.get_operations() if op.type == "AssignAddVariableOp"
                        and "global_step" in op.inputs[0].op.name)

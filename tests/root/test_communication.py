@@ -66,10 +66,12 @@ def step_under(strategy: tf.distribute.Strategy, micro_batches: int = 1,
             with tf.variable_scope(tf.get_variable_scope()):
                 return forward(part, mode).loss
         scale = optimization.LossScale.create() if transfer_dtype == tf.float16 else None
-        _, gradients = optimization.mean_gradients(loss_of, micro_batches, scale)
+        _, gradients = optimization.mean_gradients(
+            loss_of, micro_batches, scale and scale.value.read_value())
         gradients_of_replicas.append(gradients)
-        return optimization.create_train_op(gradients, 1e-4, 10, 1, loss_scale=scale,
-                                            transfer_dtype=transfer_dtype, most_rows=most_rows)
+        return optimization.create_update(
+            gradients, 1e-4, 10, 1, loss_scale=scale, transfer_dtype=transfer_dtype,
+            most_rows=most_rows).operation
 
     with strategy.scope():
         train_ops = strategy.experimental_local_results(

@@ -140,8 +140,8 @@ def test_replicas_share_one_compiled_update_and_end_with_the_values_of_the_kerne
 
     plain = run("plain")
     monkeypatch.setattr(graph_functions, "compiled", compiled)
-    create = optimization.create_train_op
-    monkeypatch.setattr(optimization, "create_train_op", lambda *args, **more: create(
+    create = optimization.create_update
+    monkeypatch.setattr(optimization, "create_update", lambda *args, **more: create(
         *args, **{**more, "compiled": True}))  # as on cards
     assert_same_training(plain, run("compiled"))
     assert programs == ["optimizer_update"]
