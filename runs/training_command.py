@@ -17,6 +17,7 @@ from engine.errors import UserError
 from engine.inference import PredictionSettings, Predictor
 from engine.progress import Counter
 from engine.training import run as training, run_record
+from engine.training.evaluations import Evaluate
 from engine.training.settings import EpochSchedule, define_run_flags, run_settings
 from runs import export, output_layer, prepared, report, results, tries
 from runs.capability import Capability, Job, Measured, Predict, Sets, Training, facts_of
@@ -138,18 +139,17 @@ def _carry_out(predictor: Predictor, job: Job, sets: Sets,
                of_tries: Optional[Measured] = None) -> None:
     """`of_tries`: the scores of all tries, if this is the best of several."""
     if sets.train:
-        train(job, sets.train, functools.partial(_evaluate, job, sets, predictor))
+        training.train(_run_of(job, sets.train, functools.partial(_evaluate, job, sets, predictor)))
     measured = _score(job, sets, predictor, of_tries) if sets.held_out() else None
     if sets.train or sets.dev:
         report.write(job, measured, of_tries)
 
 
-def train(job: Job, data: Training, evaluate: Callable) -> None:
-    """Trains to the end of the schedule; resumes an earlier run."""
-    training.train(training.Run(
+def _run_of(job: Job, data: Training, evaluate: Evaluate) -> training.Run:
+    return training.Run(
         facts_of(job, data), job.settings, job.devices, data, config=job.model.config, evaluate=evaluate,
         save_description=lambda: _save_description(job, data),
-        result_files=(*results.FILES, report.FILE, tries.ENSEMBLE, *job.model.prediction_files)))
+        result_files=(*results.FILES, report.FILE, tries.ENSEMBLE, *job.model.prediction_files))
 
 
 def _save_description(job: Job, data: Training) -> None:

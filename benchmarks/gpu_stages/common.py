@@ -111,7 +111,7 @@ def train(cell: Cell, batch_size: int, forward: Forward, source: Source, on: Dev
     how = TrainingSettings(
         train_batch_size=batch_size, seed=7, precision=cell.precision, xla=cell.xla)
     settings = RunSettings(how, EvaluationSettings(), StepSchedule(num_steps, 0), start, output_dir, "")
-    loop.train(loop.Run({}, settings, on, Training(
+    loop.take_steps(loop.Run({}, settings, on, Training(
         len(source.lengths), "", forward, lambda: source)), more_hooks=hooks)
 
 

@@ -1,16 +1,19 @@
-"""Saves and evaluates the checkpoints of a training, and removes old ones."""
+"""Restores, saves and evaluates the checkpoints of a training, and removes old ones."""
 
 import os
-from typing import Optional
+from typing import Callable, Iterable, List, Optional, Sequence, Tuple, Type
 
 import tensorflow.compat.v1 as tf
 
-from engine import interruption
+import multigpu_optimizer
+import optimization
+from replication import replica_copies
+from engine import interruption, log
 from engine.checkpoints import checkpoint_files, checkpoints
 from engine.disk import scratch
 from engine.errors import UserError
 from engine.training.evaluations import Evaluations
-from engine.workers.coordination import NO_PEERS, Peers
+from engine.workers.coordination import Peers
 
 
 def recover(output_dir: str) -> Optional[checkpoints.Checkpoint]:
@@ -31,22 +34,118 @@ def recover(output_dir: str) -> Optional[checkpoints.Checkpoint]:
     return newest
 
 
+class RestoreHook(tf.train.SessionRunHook):
+    """Checks the model against the checkpoint it starts from, and makes what restores it, before the session is made.
+
+    Args:
+        earlier: the checkpoint of the training that is resumed; None: it starts from `initial_values`.
+    """
+
+    def __init__(self, initial_values: checkpoints.InitialValues,
+                 earlier: Optional[checkpoints.Checkpoint]):
+        self._initial_values = initial_values
+        self._earlier = earlier
+
+    def begin(self) -> None:
+        """Takes the variables of the graph, and gives it a saver."""
+        variables, saver = tf.global_variables(), _Saver
+        if self._earlier:
+            saver = self._check_earlier(variables)
+            log.info(f"Resuming from {self._earlier.describe()}")
+        elif self._initial_values.checkpoint:
+            self._report_warm_start()
+        tf.get_collection_ref(tf.GraphKeys.SAVERS)[:] = [saver(variables)]
+        _assign_copies(variables)
+
+    def _check_earlier(self, variables: Sequence[tf.Variable]) -> Type["_Saver"]:
+        """Returns what restores the earlier checkpoint."""
+        missing = {variable.op.name for variable in variables}.difference(self._earlier.shapes)
+        if missing.intersection(optimization.LossScale.NAMES):
+            raise UserError(f"{self._earlier.describe()} has no loss scale, and float16 cannot begin "
+                            "in the middle of a run: resume it with the run's own --precision and "
+                            "--gradient_transfer, or start a new one from it (--init_checkpoint)")
+        if any(name.endswith(checkpoints.SLOT_SUFFIXES) for name in missing):
+            raise UserError(f"{self._earlier.describe()} lacks moments of variables, as if they were "
+                            "frozen: resume it with the run's own --freeze_layers and "
+                            "--freeze_embeddings, or start a new one from it (--init_checkpoint)")
+        if multigpu_optimizer.UPDATES not in missing:
+            checkpoints.check_matches(self._earlier, variables)
+            return _Saver
+        checkpoints.check_matches(self._earlier, _without_updates(variables))
+        return _SaverWithoutUpdates
+
+    def _report_warm_start(self) -> None:
+        values, path = self._initial_values, self._initial_values.checkpoint.path
+        log.info(f"Initialized {len(values.restored)} variables from {path}")
+        if values.drawn:
+            log.info(f"  not in the checkpoint, initialized at random: "
+                     f"{', '.join(values.drawn)}")
+        if values.unused():
+            log.info(f"  in the checkpoint, not in the model: {', '.join(values.unused())}")
+
+
+class _Saver(tf.train.Saver):
+    """Saves and restores the first replica's variables.
+
+    TensorFlow's own has a node, made in Python, for each copy of each variable.
+    """
+
+    def __init__(self, variables: Iterable[tf.Variable]):
+        super().__init__({variable.op.name: _copies(variable)[0] for variable in variables},
+                         sharded=True, max_to_keep=0, save_relative_paths=True)
+
+
+class _SaverWithoutUpdates(_Saver):
+    """Restores a checkpoint without the number of updates, which then starts at the checkpoint's step."""
+
+    def __init__(self, variables: Iterable[tf.Variable]):
+        super().__init__(variables)
+        counter, = set(variables).difference(_without_updates(variables))
+        self._others = _Saver(_without_updates(variables))
+        self._start = counter.assign(tf.cast(tf.train.get_global_step(), tf.float32))
+
+    def restore(self, sess: tf.Session, save_path: str) -> None:
+        """Restores what the checkpoint has; it may be a later one, which this run has saved."""
+        if multigpu_optimizer.UPDATES in checkpoints.describe(save_path).shapes:
+            super().restore(sess, save_path)
+        else:
+            self._others.restore(sess, save_path)
+            sess.run(self._start)
+
+
+def _assign_copies(variables: Sequence[tf.Variable]) -> None:
+    """Fills the copies on other replicas, after variables are initialized or restored."""
+    with tf.control_dependencies([variable.initializer for variable in tf.local_variables()]):
+        # The initializers of tables are part of the local initialization.
+        tf.get_collection_ref(tf.GraphKeys.TABLE_INITIALIZERS).extend(
+            replica_copies.assignments(map(_copies, [*variables, *tf.local_variables()])))
+
+
+def _copies(variable: tf.Variable) -> Tuple[tf.Variable, ...]:
+    return tf.distribute.get_strategy().experimental_local_results(variable)
+
+
+def _without_updates(variables: Iterable[tf.Variable]) -> List[tf.Variable]:
+    return [variable for variable in variables if variable.op.name != multigpu_optimizer.UPDATES]
+
+
 class SaveHook(tf.train.SessionRunHook):
     """Saves a checkpoint every `every_steps` steps and at the end, but not before the first step.
 
-    With `evaluations`, also saves and evaluates each step that is due. Stops the training on early
-    stopping, and after the step in which `signals` received a signal. Only the chief of several
+    With `evaluations`, also saves and evaluates each step that `is_evaluated`. Stops the training on
+    early stopping, and after the step in which `signals` received a signal. Only the chief of several
     workers saves and evaluates; all stop together.
     """
 
     def __init__(self, output_dir: str, every_steps: int, keep_checkpoint_max: int,
-                 signals: interruption.InterruptLater, evaluations: Optional[Evaluations] = None,
-                 peers: Peers = NO_PEERS):
+                 signals: interruption.InterruptLater, evaluations: Optional[Evaluations],
+                 is_evaluated: Callable[[int], bool], peers: Peers):
         self._output_dir = output_dir
         self._every_steps = every_steps
         self._keep_checkpoint_max = keep_checkpoint_max
         self._signals = signals
         self._evaluations = evaluations
+        self._is_evaluated = is_evaluated
         self._peers = peers
         # The last step done, and the step of the newest checkpoint.
         self.step = self.saved_step = 0
@@ -81,7 +180,7 @@ class SaveHook(tf.train.SessionRunHook):
         self.step += 1
         if self.step % self._every_steps == 0:
             self._save(run_context.session)
-        if self._evaluations and self._evaluations.is_due(self.step):
+        if self._evaluations and self._is_evaluated(self.step):
             self._save(run_context.session)
             if self._evaluate():
                 run_context.request_stop()

@@ -25,10 +25,8 @@ class Evaluations:
     """The evaluations of one output directory, up to its newest checkpoint."""
 
     def __init__(self, output_dir: str, settings: EvaluationSettings, evaluate: Evaluate,
-                 is_due: Callable[[int], bool], peers: Peers = NO_PEERS):
-        """`is_due` says whether the checkpoint of a step is to be evaluated."""
+                 peers: Peers = NO_PEERS):
         self.settings = settings
-        self.is_due = is_due
         self._output_dir = output_dir
         self._evaluate = evaluate
         self._peers = peers
@@ -38,10 +36,14 @@ class Evaluations:
             evaluation for evaluation in checkpoints.read_evaluations(output_dir)["evaluations"]
             if evaluation["step"] <= step]
 
-    def catch_up(self) -> None:
-        """Evaluates the newest checkpoint if an earlier process was killed before it could."""
+    def catch_up(self, is_evaluated: Callable[[int], bool]) -> None:
+        """Evaluates the newest checkpoint if an earlier process was killed before it could.
+
+        Args:
+            is_evaluated: whether the checkpoint of a step is to be evaluated.
+        """
         newest = checkpoints.latest(self._output_dir)
-        if newest and self.is_due(newest.global_step) and all(
+        if newest and is_evaluated(newest.global_step) and all(
                 evaluation["step"] != newest.global_step for evaluation in self._done):
             self.run(newest)
 

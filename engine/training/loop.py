@@ -1,6 +1,6 @@
-"""The training loop.
+"""The steps of a training.
 
-Estimator runs it under MirroredStrategy. The batches come from the plan, the update from
+Estimator takes them under MirroredStrategy. The batches come from the plan, the update from
 `optimization`. Interrupted runs resume.
 """
 
@@ -9,8 +9,7 @@ import dataclasses
 import functools
 import math
 from typing import (
-    Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple,
-    Type, Union)
+    Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union)
 
 import tensorflow.compat.v1 as tf
 
@@ -18,7 +17,7 @@ import modeling
 import multigpu_optimizer
 import optimization
 from replication import replica_copies
-from engine import interruption, log
+from engine import interruption
 from engine.checkpoints import checkpoints
 from engine.data import batches
 from engine.data.plan import WINDOW_BATCHES, TrainingPlan
@@ -76,9 +75,9 @@ class Run(NamedTuple):
 
 # Autograph is not needed here, and would wrap a UserError in an exception of its own.
 @tf.autograph.experimental.do_not_convert
-def train(run: Run, evaluations: Optional[Evaluations] = None,
-          more_hooks: Sequence[tf.train.SessionRunHook] = ()) -> None:
-    """Trains to the end of the schedule, from the newest checkpoint in the output directory.
+def take_steps(run: Run, evaluations: Optional[Evaluations] = None,
+               more_hooks: Sequence[tf.train.SessionRunHook] = ()) -> None:
+    """Takes all steps to the end of the schedule, from the newest checkpoint in the output directory.
 
     SIGTERM and Ctrl-C end the training after the current step, with a checkpoint.
 
@@ -107,7 +106,8 @@ def train(run: Run, evaluations: Optional[Evaluations] = None,
     progress = step_hook.TrainingProgress(first_step, last_step, run.devices, reached)
     signals = interruption.InterruptLater(is_shared=bool(peers.others))
     saver = checkpoint_hook.SaveHook(
-        output_dir, settings.save_checkpoints_steps, settings.keep_checkpoint_max, signals, evaluations, peers)
+        output_dir, settings.save_checkpoints_steps, settings.keep_checkpoint_max, signals, evaluations,
+        run.is_evaluated, peers)
 
     def hooks_of(replicas: Sequence[_Replica]) -> List[tf.train.SessionRunHook]:
         first, compiles = replicas[0], source.buckets is not None and runtime.SHARES_PROGRAMS
@@ -135,7 +135,7 @@ def train(run: Run, evaluations: Optional[Evaluations] = None,
                 one_by_one=(first.has_pool or settings.gradient_accumulation_steps > 1
                             or settings.recompute_layers or settings.freeze_layers > 0)),
             # Before the saver, which takes from the graph what this one puts there to save and restore.
-            _ModelCheck(initial_values, earlier),
+            checkpoint_hook.RestoreHook(initial_values, earlier),
             # Before the saver: what the listeners write of a step is on disk before its checkpoint, and a
             # step that they refuse is not saved.
             step_hook.StepHook(
@@ -334,7 +334,7 @@ def _skip_report_of_uninitialized_variables() -> None:
 
 def _config(run: Run) -> tf.estimator.RunConfig:
     # Estimator's own hooks are off: they would save a checkpoint before the first step, and the
-    # graph with every checkpoint. The hooks of `train` save, write summaries and log instead.
+    # graph with every checkpoint. The hooks of `take_steps` save, write summaries and log instead.
     strategy, session_config, session_target = run.devices.training_strategy()
     replica_copies.copy_variables(strategy)
     config = tf.estimator.RunConfig(
@@ -349,93 +349,3 @@ def _config(run: Run) -> tf.estimator.RunConfig:
         log_step_count_steps=None)
     config._master = session_target  # otherwise only read from TF_CONFIG
     return config
-
-
-class _ModelCheck(tf.train.SessionRunHook):
-    """Checks the model against the checkpoint it starts from, before the session is created."""
-
-    def __init__(self, initial_values: checkpoints.InitialValues,
-                 earlier: Optional[checkpoints.Checkpoint]):
-        self._initial_values = initial_values
-        self._earlier = earlier
-
-    def begin(self) -> None:
-        variables, saver = tf.global_variables(), _Saver
-        if self._earlier:
-            saver = self._check_earlier(variables)
-            log.info(f"Resuming from {self._earlier.describe()}")
-        elif self._initial_values.checkpoint:
-            self._report_warm_start()
-        tf.get_collection_ref(tf.GraphKeys.SAVERS)[:] = [saver(variables)]
-        _assign_copies(variables)
-
-    def _check_earlier(self, variables: Sequence[tf.Variable]) -> Type["_Saver"]:
-        """Returns what restores the earlier checkpoint."""
-        missing = {variable.op.name for variable in variables}.difference(self._earlier.shapes)
-        if missing.intersection(optimization.LossScale.NAMES):
-            raise UserError(f"{self._earlier.describe()} has no loss scale, and float16 cannot begin "
-                            "in the middle of a run: resume it with the run's own --precision and "
-                            "--gradient_transfer, or start a new one from it (--init_checkpoint)")
-        if any(name.endswith(checkpoints.SLOT_SUFFIXES) for name in missing):
-            raise UserError(f"{self._earlier.describe()} lacks moments of variables, as if they were "
-                            "frozen: resume it with the run's own --freeze_layers and "
-                            "--freeze_embeddings, or start a new one from it (--init_checkpoint)")
-        if multigpu_optimizer.UPDATES not in missing:
-            checkpoints.check_matches(self._earlier, variables)
-            return _Saver
-        checkpoints.check_matches(self._earlier, _without_updates(variables))
-        return _SaverWithoutUpdates
-
-    def _report_warm_start(self) -> None:
-        values, path = self._initial_values, self._initial_values.checkpoint.path
-        log.info(f"Initialized {len(values.restored)} variables from {path}")
-        if values.drawn:
-            log.info(f"  not in the checkpoint, initialized at random: "
-                     f"{', '.join(values.drawn)}")
-        if values.unused():
-            log.info(f"  in the checkpoint, not in the model: {', '.join(values.unused())}")
-
-
-class _Saver(tf.train.Saver):
-    """Saves and restores the first replica's variables.
-
-    TensorFlow's own has a node, made in Python, for each copy of each variable.
-    """
-
-    def __init__(self, variables: Iterable[tf.Variable]):
-        super().__init__({variable.op.name: _copies(variable)[0] for variable in variables},
-                         sharded=True, max_to_keep=0, save_relative_paths=True)
-
-
-class _SaverWithoutUpdates(_Saver):
-    """Restores a checkpoint without the number of updates, which then starts at the checkpoint's step."""
-
-    def __init__(self, variables: Iterable[tf.Variable]):
-        super().__init__(variables)
-        counter, = set(variables).difference(_without_updates(variables))
-        self._others = _Saver(_without_updates(variables))
-        self._start = counter.assign(tf.cast(tf.train.get_global_step(), tf.float32))
-
-    def restore(self, sess: tf.Session, save_path: str) -> None:
-        """Restores what the checkpoint has; it may be a later one, which this run has saved."""
-        if multigpu_optimizer.UPDATES in checkpoints.describe(save_path).shapes:
-            super().restore(sess, save_path)
-        else:
-            self._others.restore(sess, save_path)
-            sess.run(self._start)
-
-
-def _assign_copies(variables: Sequence[tf.Variable]) -> None:
-    """Fills the copies on other replicas, after variables are initialized or restored."""
-    with tf.control_dependencies([variable.initializer for variable in tf.local_variables()]):
-        # The initializers of tables are part of the local initialization.
-        tf.get_collection_ref(tf.GraphKeys.TABLE_INITIALIZERS).extend(
-            replica_copies.assignments(map(_copies, [*variables, *tf.local_variables()])))
-
-
-def _copies(variable: tf.Variable) -> Tuple[tf.Variable, ...]:
-    return tf.distribute.get_strategy().experimental_local_results(variable)
-
-
-def _without_updates(variables: Iterable[tf.Variable]) -> List[tf.Variable]:
-    return [variable for variable in variables if variable.op.name != multigpu_optimizer.UPDATES]

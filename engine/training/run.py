@@ -32,8 +32,45 @@ def train(run: Run) -> None:
     All workers but the chief exit here, after the chief: the steps after a training, such as an
     evaluation, run on the chief alone.
     """
-    _train(run)
-    run.devices.peers.wait_for_chief()
+    settings, peers, output_dir = run.settings, run.devices.peers, run.settings.output_dir
+    # Whether the folder is this run's, and with which batches it came how far.
+    run = run._replace(batches=run_record.batches(output_dir, run.global_batch_size, peers))
+    run = run._replace(window_batches=run_record.window_batches(
+        output_dir, run.schedule.num_train_steps, peers))
+    record = run_record.Record(run.facts, {
+        run_record.GLOBAL_BATCH_SIZE: run.global_batch_size,
+        run_record.WINDOW_BATCHES: run.window_batches,
+        "number of replicas": run.devices.num_replicas, **settings.recorded()})
+    peers.compare("the training", {**run.facts, **record.settings})
+    run_record.check(output_dir, run.facts)
+    # The evaluation that an earlier process owes, after which the training may be over.
+    evaluations = None
+    if settings.evaluation.during_training:
+        evaluations = Evaluations(output_dir, settings.evaluation, run.evaluate, peers)
+        evaluations.catch_up(run.is_evaluated)
+    if not (_is_finished(run) or evaluations and evaluations.should_stop_early()):
+        if run.global_batch_size < run.training.least_batch:
+            raise UserError(f"--train_batch_size={settings.training.train_batch_size}: a step with one example has "
+                            "nothing to compare it with; the larger the batch, the more each example learns from")
+        # The steps that are left may have another global batch, and the schedule another end.
+        run = run._replace(batches=peers.from_chief("resumed", lambda: run_record.resume(
+            output_dir, record, run.course, settings.training.allow_batch_change)))
+        # What the folder says of the model from now on.
+        if not evaluations:
+            _discard_evaluations(output_dir)
+        _announce(run)
+        _remove_results(output_dir, run.result_files)
+        run.save_description()
+        resumed = checkpoints.latest(output_dir) and run_record.load(output_dir)
+        run = run._replace(output_layer=_output_layer(run))
+        record = record._replace(
+            warning=resumed and resumed.warning or None, batches=run.batches if run.course.is_changed else None,
+            compiled_lengths=resumed.compiled_lengths if resumed else None,
+            output_layer=resumed.output_layer if resumed else run.output_layer and run.output_layer.summary)
+        # From the first step to the last checkpoint.
+        with run_record.recording(output_dir, record, peers.is_chief), _completed(run, record):
+            loop.take_steps(run, evaluations)
+    peers.wait_for_chief()
 
 
 def find_trained(settings: RunSettings,
@@ -54,49 +91,6 @@ def find_trained(settings: RunSettings,
         return settings.init_checkpoint, "--init_checkpoint"
     raise UserError(f"--output_dir={settings.output_dir} has no trained model; train one "
                     "(--do_train), or give one as --init_checkpoint")
-
-
-def _train(run: Run) -> None:
-    settings, peers = run.settings, run.devices.peers
-    output_dir = settings.output_dir
-    run = run._replace(batches=run_record.batches(output_dir, run.global_batch_size, peers))
-    run = run._replace(window_batches=run_record.window_batches(
-        output_dir, run.schedule.num_train_steps, peers))
-    record = run_record.Record(run.facts, {
-        run_record.GLOBAL_BATCH_SIZE: run.global_batch_size,
-        run_record.WINDOW_BATCHES: run.window_batches,
-        "number of replicas": run.devices.num_replicas, **settings.recorded()})
-    peers.compare("the training", {**run.facts, **record.settings})
-    run_record.check(output_dir, run.facts)
-    evaluations = None
-    if settings.evaluation.during_training:
-        evaluations = Evaluations(
-            output_dir, settings.evaluation, run.evaluate, run.is_evaluated, peers)
-        evaluations.catch_up()
-    if _is_finished(run):
-        return
-    if evaluations and evaluations.should_stop_early():
-        return
-    if run.global_batch_size < run.training.least_batch:
-        raise UserError(f"--train_batch_size={settings.training.train_batch_size}: a step with one example has "
-                        "nothing to compare it with; the larger the batch, the more each example learns from")
-    run = run._replace(batches=peers.from_chief("resumed", lambda: run_record.resume(
-        output_dir, record, run.course, settings.training.allow_batch_change)))
-    if evaluations:
-        evaluations.is_due = run.is_evaluated
-    else:
-        _discard_evaluations(output_dir)
-    _announce(run)
-    _remove_results(output_dir, run.result_files)
-    run.save_description()
-    resumed = checkpoints.latest(output_dir) and run_record.load(output_dir)
-    run = run._replace(output_layer=_output_layer(run))
-    record = record._replace(
-        warning=resumed and resumed.warning or None, batches=run.batches if run.course.is_changed else None,
-        compiled_lengths=resumed.compiled_lengths if resumed else None,
-        output_layer=resumed.output_layer if resumed else run.output_layer and run.output_layer.summary)
-    with run_record.recording(output_dir, record, peers.is_chief), _completed(run, record):
-        loop.train(run, evaluations)
 
 
 def _is_finished(run: Run) -> bool:

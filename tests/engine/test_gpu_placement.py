@@ -125,7 +125,7 @@ def graph_of(name, output_dir, monkeypatch, *, cards, from_checkpoint=True, **ch
     how = settings(output_dir, BATCH, **changes)._replace(
         init_checkpoint=start() if from_checkpoint else None)
     with pytest.raises(Captured):
-        loop.train(loop.Run({}, how, devices, Training(
+        loop.take_steps(loop.Run({}, how, devices, Training(
             len(source.lengths), "", forward(), lambda: source)))
     return results[0].graph, needed(results)
 

@@ -118,7 +118,7 @@ def recorded(tmp_path, monkeypatch):
                                       early_stopping_patience=patience)
         remaining = iter(values)
         evaluator = Evaluations(
-            str(tmp_path), settings, lambda checkpoint, advance: {metric: next(remaining)}, bool)
+            str(tmp_path), settings, lambda checkpoint, advance: {metric: next(remaining)})
         stopped = None
         for step, _ in enumerate(values, start=1):
             evaluator.run(SimpleNamespace(global_step=step))

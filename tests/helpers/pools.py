@@ -121,4 +121,4 @@ def run_of(output_dir, devices, micro_batches: int = 1, dropout: float = 0.0, **
 
 
 def train(output_dir, num_replicas: int, micro_batches: int = 1, **more) -> None:
-    loop.train(run_of(output_dir, cpu_devices(num_replicas), micro_batches, **more))
+    loop.take_steps(run_of(output_dir, cpu_devices(num_replicas), micro_batches, **more))

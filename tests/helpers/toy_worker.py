@@ -83,7 +83,7 @@ def train_on_a_pool(us, directory):
     from engine.training import loop
     from engine.workers import worker_dirs
     own = worker_dirs.output_directory(directory, us, is_training=True)
-    loop.train(pools.run_of(own, devices.find_devices(num_cpu_replicas=2, peers=us), micro_batches=2,
+    loop.take_steps(pools.run_of(own, devices.find_devices(num_cpu_replicas=2, peers=us), micro_batches=2,
                             learning_rate=1e-3))
 
 

@@ -43,7 +43,7 @@ def replica_of(mode: Mode) -> tf.Tensor:
 
 
 def run_loop(forward, source, num_replicas, run_settings, init_checkpoint, config=None, **more):
-    loop.train(loop.Run({}, run_settings._replace(init_checkpoint=init_checkpoint),
+    loop.take_steps(loop.Run({}, run_settings._replace(init_checkpoint=init_checkpoint),
                         cpu_devices(num_replicas),
                         Training(len(source.lengths), "", forward, lambda: source, **more), config=config))
 
