@@ -33,7 +33,8 @@ from engine import log, settings
 from engine.cli import command, device_flags
 from engine.errors import UserError
 from engine.inference import PredictionSettings
-from engine.training.settings import EpochSchedule, define_run_flags, run_settings
+from engine.training.settings import EpochSchedule, define_run_flags
+from engine.workers.coordination import Peers
 from runs import export, kinds, output_layer, sets, training_command
 from runs.capability import Capability, Job, Sets
 from tasks import task_flags, user_files
@@ -90,8 +91,8 @@ def main(values: flags.FlagValues) -> None:
         _check_flags(values)
     export.check_flags(values, Classifier)
     if values.do_train or values.do_eval:
-        training_command.carry_out(
-            *(_general(values) if values.stage == GENERAL else _with_task(values)))
+        peers = training_command.join(values)
+        training_command.carry_out(*(_general if values.stage == GENERAL else _with_task)(values, peers))
     if values.do_export:
         export.write(values.output_dir, Classifier, values.export_frozen_graph,
                      values.export_version, export.not_compared if values.export_int8 else None)
@@ -121,13 +122,14 @@ def _refuse(values: flags.FlagValues, names: Iterable[str], why: str) -> None:
             raise UserError(f"--{name} {why}")
 
 
-def _general(values: flags.FlagValues) -> Tuple[Job, Sets]:
+def _general(values: flags.FlagValues, peers: Peers) -> Tuple[Job, Sets]:
     """A student that learns on any texts."""
     _refuse(values, ("task_name", "processor", *user_files.FLAGS),
             "is for a task, and --stage=general has none: its texts are in --input_file")
     directory, patterns = (settings.required(values, name) for name in ("teacher", "input_file"))
     teacher = teachers.load_encoder(directory, values.max_seq_length or _LONGEST_PAIR)
-    job, distillation = _job(values, teacher, GeneralStudent(teacher.config, teacher.encoding), _LONGEST_PAIR)
+    job, distillation = _job(
+        values, peers, teacher, GeneralStudent(teacher.config, teacher.encoding), _LONGEST_PAIR)
     # Any number of masked tokens will do, as they are restored.
     length = job.model.encoding.max_seq_length
     sizes = pretraining_tfrecords.Sizes(length, max_predictions_per_seq=length,
@@ -137,7 +139,7 @@ def _general(values: flags.FlagValues) -> Tuple[Job, Sets]:
     return job, Sets(distillation.general_training(job, texts))
 
 
-def _with_task(values: flags.FlagValues) -> Tuple[Job, Sets]:
+def _with_task(values: flags.FlagValues, peers: Peers) -> Tuple[Job, Sets]:
     """A student that learns a task, and its sets."""
     teacher = teachers.load(settings.required(values, "teacher"))
     model, its_command = teacher.model, kinds.COMMANDS.get(teacher.kind)
@@ -154,13 +156,13 @@ def _with_task(values: flags.FlagValues) -> Tuple[Job, Sets]:
     longest = teacher.encoding.max_seq_length
     if _task_name(model) in TASKS:
         longest = _LONGEST_PAIR if model.classification.takes_pairs else _LONGEST_TEXT
-    job, distillation = _job(values, teacher, model, longest)
+    job, distillation = _job(values, peers, teacher, model, longest)
     if values.stage == PREDICTION:
         job = training_command.started(job, is_training=values.do_train, flag="--student")
     return job, job.model.load(job, values, distillation.training)
 
 
-def _job(values: flags.FlagValues, teacher: Teacher, model: Capability, longest: int
+def _job(values: flags.FlagValues, peers: Peers, teacher: Teacher, model: Capability, longest: int
          ) -> Tuple[Job, Distillation]:
     """Checks the flags of all stages; makes the output directory only if they are correct.
 
@@ -173,17 +175,13 @@ def _job(values: flags.FlagValues, teacher: Teacher, model: Capability, longest:
             _EPOCHS.get(_task_name(model), 20) if values.stage == INTERMEDIATE else 3)
     if values.learning_rate is None:
         values.learning_rate = 3e-5 if values.stage == PREDICTION else 5e-5
-    # Sets the flags of a resumed run to the values that it recorded.
-    devices = device_flags.find_devices(values, training=values.do_train)
     learned = settings.from_flags(values, DistillationSettings)
     student = _student(values, teacher, learned)
-    model = model.replaced(config=student.config,
-                           encoding=_encoding(values, teacher, student, longest))
-    run = run_settings(values, devices, student.config.num_hidden_layers, EpochSchedule,
-                       model.metrics())._replace(
-        command_settings=learned, init_checkpoint=student.checkpoint)
-    batch_size = settings.from_flags(values, PredictionSettings).predict_batch_size
-    return Job(model, devices, run), Distillation(teacher, learned, batch_size)
+    job = training_command.job_of(values, model.replaced(
+        config=student.config, encoding=_encoding(values, teacher, student, longest)), peers)
+    return job._replace(settings=job.settings._replace(
+        command_settings=learned, init_checkpoint=student.checkpoint)), Distillation(
+            teacher, learned, job.predict_batch_size)
 
 
 def _task_name(model: Capability) -> str:

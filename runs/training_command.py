@@ -19,6 +19,7 @@ from engine.progress import Counter
 from engine.training import run as training, run_record
 from engine.training.evaluations import Evaluate
 from engine.training.settings import EpochSchedule, define_run_flags, run_settings
+from engine.workers.coordination import Peers
 from runs import export, output_layer, prepared, report, results, tries
 from runs.capability import Capability, Job, Measured, Predict, Sets, Training, facts_of
 
@@ -54,9 +55,8 @@ def run(values: flags.FlagValues, kind: Type[Capability],
         export.check_flags(values, kind)
     compare: export.Compare = export.not_compared
     if any(values[name].value for name in names if name in _WORK):
-        several = tries.of_flags(values)
-        job = job_of(values, model_of)
-        job = started(job, is_training=values.do_train)
+        several, peers = tries.of_flags(values), join(values)
+        job = started(job_of(values, model_of(values), peers), is_training=values.do_train)
         sets = job.model.load(job, values)
         carry_out(job, sets, several)
         if sets.dev:
@@ -66,12 +66,22 @@ def run(values: flags.FlagValues, kind: Type[Capability],
                      values.export_version, compare if values.export_int8 else None)
 
 
-def job_of(values: flags.FlagValues, model_of: Callable[[flags.FlagValues], Capability]) -> Job:
+def join(values: flags.FlagValues) -> Peers:
+    """Joins the other workers, and sets the flags of a resumed training as it recorded them.
+
+    Each command calls this before it makes a model of the flags, and then `job_of`.
+    """
+    peers = device_flags.join_workers(values)
+    run_record.keep_settings(values, peers)
+    return peers
+
+
+def job_of(values: flags.FlagValues, model: Capability, peers: Peers) -> Job:
     """Checks the flags; makes the output directory only if they are correct."""
-    model = model_of(values)
     prediction = settings.from_flags(values, PredictionSettings)
     model.check()
-    devices = device_flags.find_devices(values, training=values.do_train)
+    devices = device_flags.find_devices(values, values.do_train, peers)
+    device_flags.compare_workers(values, devices)
     run_of = run_settings(values, devices, model.config.num_hidden_layers, model.length,
                           model.metrics(), model.loss)
     return Job(model, devices, run_of, prediction.predict_batch_size)

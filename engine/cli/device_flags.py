@@ -13,10 +13,9 @@ from engine.devices import devices, gpus, runtime, xla_tools
 from engine.disk import files
 from engine.errors import UserError
 from engine.settings import setting
-from engine.training import run_record
 from engine.training.settings import TrainingSettings
-from engine.workers import coordination
 from engine.workers.cluster import from_environment
+from engine.workers.coordination import NO_PEERS, Peers
 
 _TPU_ONLY = "TPU only; ignored."
 
@@ -87,26 +86,28 @@ def define_for_training(values: flags.FlagValues) -> None:
     settings.define_flags(values, DeviceSettings)
 
 
-def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
-    """The devices that the flags select.
+def join_workers(values: flags.FlagValues) -> Peers:
+    """Joins the other workers that a training has, if it has any. Errors from then on reach all of them."""
+    if not values.do_train:
+        return NO_PEERS
+    _check_srun()
+    wanted = settings.from_flags(values, DeviceSettings)
+    peers = Peers(from_environment(), wanted.heartbeat_timeout)
+    command.at_exit(peers.leave)
+    peers.meet(wanted.peer_timeout)
+    return peers
 
-    Warns if a training falls back to the CPU for lack of a GPU, and of float16 on the CPU. For a training
-    that XLA may compile, prepares it before TensorFlow initializes the devices.
+
+def find_devices(values: flags.FlagValues, training: bool, peers: Peers = NO_PEERS) -> devices.Devices:
+    """The devices that the flags select, for which TensorFlow is set up.
 
     Args:
         training: False if the process only predicts or evaluates.
+        peers: the other workers, as `join_workers` gives them.
     """
-    wanted, peers = settings.from_flags(values, DeviceSettings), coordination.NO_PEERS
-    if training and "heartbeat_timeout" in values:
-        # Join first, so that device errors reach the other workers.
-        _check_srun()
-        cluster = from_environment()
-        peers = coordination.Peers(cluster, wanted.heartbeat_timeout)
-        command.at_exit(peers.leave)
-        peers.meet(wanted.peer_timeout)
-        if values.do_train:
-            run_record.keep_settings(values, peers)
+    wanted = settings.from_flags(values, DeviceSettings)
     xla = training and "xla" in values and values.xla
+    # TensorFlow reads both settings when it opens the devices.
     if xla is True or xla and runtime.SHARES_PROGRAMS:  # auto compiles nothing in TensorFlow 1.15
         runtime.prepare_xla()
     precision = devices.chosen_precision(values)
@@ -119,7 +120,7 @@ def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
         num_cpu_replicas=wanted.num_cpu_replicas,
         all_reduce=wanted.all_reduce,
         training=training,
-        peers=peers)
+        peers=peers)._replace(dtype=devices.dtype_of(precision))
     if xla is True and own.kind == "GPU":
         xla_tools.check_here()
     is_chosen = num_gpus is not None or wanted.num_cpu_replicas or gpus.are_hidden()
@@ -130,11 +131,15 @@ def find_devices(values: flags.FlagValues, training: bool) -> devices.Devices:
         log.info("Matrix products round float32 factors to 11 bits (TensorFloat-32, TensorFlow's "
                  "default on these GPUs); --precision=float32 keeps all bits")
     devices.check_precision(precision, own)
-    if peers.others:
-        peers.compare("the devices", {
-            **own.facts(), "--precision": precision, "code": _code_hash(),
-            "--heartbeat_timeout": wanted.heartbeat_timeout})
-    return own._replace(dtype=devices.dtype_of(precision))
+    return own
+
+
+def compare_workers(values: flags.FlagValues, own: devices.Devices) -> None:
+    """Ends a training's workers if one of them computes on other devices, in another precision or with other code."""
+    if own.peers.others:
+        own.peers.compare("the devices", {
+            **own.facts(), "--precision": devices.chosen_precision(values), "code": _code_hash(),
+            "--heartbeat_timeout": values.heartbeat_timeout})
 
 
 def _check_srun() -> None:

@@ -58,10 +58,12 @@ def load(output_dir: str) -> Optional[Record]:
 
 
 def keep_settings(values: flags.FlagValues, peers: Peers) -> None:
-    """Sets the flags of a resumed run that are not given to the values that its record has.
+    """Sets the flags of a resumed training that are not given to the values that its record has.
 
     So a run that another version started keeps that version's defaults.
     """
+    if not values.do_train:
+        return
     record = peers.from_chief("recorded settings", lambda: _resumed_settings(values.output_dir))
     given = {name for name in values if values[name].present}
     given.update(*(names for names in _ALTERNATIVES if names & given))

@@ -77,4 +77,4 @@ def test_processes_that_srun_starts_without_tf_config_do_not_each_train_alone(mo
     values(["", "--do_train", "--num_cpu_replicas=1"])
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
     with pytest.raises(UserError, match="srun has started 2 processes.*scripts/slurm.sh"):
-        device_flags.find_devices(values, training=True)
+        device_flags.join_workers(values)
