@@ -53,12 +53,8 @@ def main(values: flags.FlagValues) -> None:
 
 
 def _classification(values: flags.FlagValues) -> Classification:
-    """The task that the flags choose."""
-    name, task = task_flags.find(values, sets.wanted(values),
-                                 None if values.do_train else _saved(values))
-    return Classification(task.kind, trained_columns=task.trained_columns, task_name=name,
-                          task=task, data_dir=task_flags.data_dir(values),
-                          predict_labels=values.predict_labels)
+    return task_flags.find(values, sets.wanted(values), None if values.do_train else _saved(values)
+                           )._replace(predict_labels=values.predict_labels)
 
 
 def _saved(values: flags.FlagValues) -> Optional[Classification]:

@@ -43,7 +43,7 @@ from engine.inference import PredictionSettings
 from engine.progress import Counter
 from runs.rows import Example, Split, read_rows, read_split
 from tasks import task_flags, user_files
-from tasks.table import Task, find_task
+from tasks.table import OWN_DATA, Task, find_task
 
 # The paper's number of rounds, and that of its published code for each task.
 _ROUNDS = 20
@@ -264,7 +264,7 @@ def _job(values: flags.FlagValues, model: MaskedLanguageModel) -> Job:
 
 def _task(values: flags.FlagValues) -> Tuple[str, Task]:
     name = settings.required(values, "task_name")
-    if name == task_flags.OWN_DATA:
+    if name == OWN_DATA:
         for other in ("dev_file", "test_file"):
             if values[other].present:
                 raise UserError(f"--{other}: only the training set is augmented; leave it out")

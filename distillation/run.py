@@ -39,7 +39,6 @@ from runs import export, kinds, output_layer, sets, training_command
 from runs.capability import Capability, Job, Sets
 from tasks import task_flags, user_files
 from tasks.capability import Classifier
-from tasks.model_folder import Classification
 from tasks.table import TASKS
 
 # Epochs of the intermediate stage, where they are not 20 (section 4.2 of the paper).
@@ -150,7 +149,9 @@ def _with_task(values: flags.FlagValues, peers: Peers) -> Tuple[Job, Sets]:
         _refuse(values, _OF_A_CLASSIFIER, f"is for a classifier of texts: use {its_command} --do_eval "
                 f"or --do_export for the student, as for its teacher, --teacher={values.teacher}")
     else:
-        model = model.replaced(classification=_with_task_of(values, model.classification))
+        taught = model.classification
+        model = model.replaced(classification=task_flags.find(values, sets.wanted(values), taught)._replace(
+            takes_pairs=taught.takes_pairs))
         teacher = teacher._replace(checkpoint=output_layer.taken_over(
             model, teacher.checkpoint, "--teacher"))
     longest = teacher.encoding.max_seq_length
@@ -187,13 +188,6 @@ def _job(values: flags.FlagValues, peers: Peers, teacher: Teacher, model: Capabi
 def _task_name(model: Capability) -> str:
     """The name of the task; "" without labels."""
     return model.classification.task_name if isinstance(model, Classifier) else ""
-
-
-def _with_task_of(values: flags.FlagValues, taught: Classification) -> Classification:
-    """What the teacher predicts, in the task that the flags choose."""
-    name, task = task_flags.find(values, sets.wanted(values), taught)
-    return taught._replace(kind=task.kind, trained_columns=task.trained_columns, task_name=name,
-                           task=task, data_dir=task_flags.data_dir(values))
 
 
 def _student(values: flags.FlagValues, teacher: Teacher, learned: DistillationSettings) -> Student:

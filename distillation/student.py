@@ -26,15 +26,15 @@ def find(value: str, teacher: Teacher) -> Student:
     if not os.path.isdir(value):
         raise UserError(f"--student={value} is neither the folder of a model nor a shape: layers,"
                         "hidden,heads,intermediate, such as 4,312,12,1200")
-    model = model_files.open_folder(value, "--student")
-    path, encoding = model.file(vocabulary.FILE), teacher.encoding
+    trained = model_files.open_folder(value, "--student")
+    path, encoding = trained.file(vocabulary.FILE), teacher.encoding
     if vocabulary.content_hash(path, "--student: its vocabulary") != encoding.vocab_hash:
         raise UserError(f"{path} is another vocabulary than the teacher's ({encoding.vocab_file}): "
                         "the ids of one mean nothing to the other; take a student with the "
                         "teacher's vocabulary, or a shape")
-    config = model.config()
-    model_files.check_encoder(model.checkpoint, config, model.flag)
-    return Student(config, model.checkpoint)
+    config = trained.config()
+    model_files.check_encoder(trained.checkpoint, config, trained.flag)
+    return Student(config, trained.checkpoint)
 
 
 def _config_of_shape(value: str, teacher: modeling.BertConfig) -> modeling.BertConfig:

@@ -55,8 +55,8 @@ def load(directory: str) -> Teacher:
 
 def load_encoder(directory: str, max_seq_length: int) -> Teacher:
     """The encoder of any model folder."""
-    model = model_files.open_folder(directory, "--teacher")
-    return Teacher(model.config(), model.checkpoint, model.encoding(max_seq_length))
+    trained = model_files.open_folder(directory, "--teacher")
+    return Teacher(trained.config(), trained.checkpoint, trained.encoding(max_seq_length))
 
 
 def with_outputs(teacher: Teacher, source: Source, inputs: Source, content: str, devices: Devices,

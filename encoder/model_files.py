@@ -106,9 +106,9 @@ def open_folder(path: str, flag: str, needs: str = ENCODER) -> ModelFiles:
     checkpoint = checkpoints.open_checkpoint(path, flag)
     names = needs == FOREIGN and variables.known_names(checkpoint.shapes)
     checkpoint = checkpoint.renamed(names) if names else checkpoint
-    model = ModelFiles(path, flag, folder_of(checkpoint.path), checkpoint)
-    check(model, needs)
-    return model
+    trained = ModelFiles(path, flag, folder_of(checkpoint.path), checkpoint)
+    check(trained, needs)
+    return trained
 
 
 def folder_of(path: str) -> str:
@@ -121,26 +121,26 @@ def folder_of(path: str) -> str:
     return folder
 
 
-def check(model: ModelFiles, needs: str) -> None:
+def check(trained: ModelFiles, needs: str) -> None:
     """Raises a UserError if the model lacks what the command needs, one of NEEDS."""
     if needs == MASKED_LM:
-        require_masked_lm_head(model.checkpoint)
-    if needs in (CLASSIFIER, LABELS) or needs == FOREIGN and not model.checkpoint.stored_names:
-        require_classifier(model.checkpoint, model.flag)
-        description = model.description()
+        require_masked_lm_head(trained.checkpoint)
+    if needs in (CLASSIFIER, LABELS) or needs == FOREIGN and not trained.checkpoint.stored_names:
+        require_classifier(trained.checkpoint, trained.flag)
+        description = trained.description()
         if description:
-            label_types.of_description(description, f"{model.flag}={model.path}")
+            label_types.of_description(description, f"{trained.flag}={trained.path}")
         elif needs == LABELS:
             raise UserError(
-                f"{model.flag}={model.path}: {model.folder} holds no {task_json.FILE}, so that the "
+                f"{trained.flag}={trained.path}: {trained.folder} holds no {task_json.FILE}, so that the "
                 "labels of this classifier are not known: python -m encoder.convert "
-                f"--from_checkpoint={model.path} --labels=... --output_dir=... makes a model "
+                f"--from_checkpoint={trained.path} --labels=... --output_dir=... makes a model "
                 "folder of it")
-    if variables.WORD_EMBEDDINGS not in model.checkpoint.shapes:
-        examples = ", ".join(model.checkpoint.parameters()[:3])
-        raise UserError(f"{model.flag}={model.checkpoint.path} is not a BERT: it has none of the "
+    if variables.WORD_EMBEDDINGS not in trained.checkpoint.shapes:
+        examples = ", ".join(trained.checkpoint.parameters()[:3])
+        raise UserError(f"{trained.flag}={trained.checkpoint.path} is not a BERT: it has none of the "
                         f"model's variables, such as {variables.WORD_EMBEDDINGS}; it has "
-                        f"{examples} ...{_conversion(model.checkpoint)}")
+                        f"{examples} ...{_conversion(trained.checkpoint)}")
 
 
 def has_output_layer(checkpoint: checkpoints.Checkpoint) -> bool:

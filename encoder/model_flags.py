@@ -71,11 +71,11 @@ def _trained(values: flags.FlagValues) -> Optional[str]:
 
 
 def load_config_of_flags(values: flags.FlagValues,
-                         model: Optional[model_files.ModelFiles] = None) -> modeling.BertConfig:
+                         initial: Optional[model_files.ModelFiles] = None) -> modeling.BertConfig:
     """Reads --bert_config_file and checks that the model has --max_seq_length positions.
 
     Args:
-        model: the one to start from. Its upper layers may be left out by a --bert_config_file, but
+        initial: the model to start from. Its upper layers may be left out by a --bert_config_file, but
             not by a file beside it that nobody has named.
     """
     config_file = find_file(values, "bert_config_file", model_files.CONFIG)
@@ -83,10 +83,10 @@ def load_config_of_flags(values: flags.FlagValues,
         raise UserError(f"--output_dir={required(values, 'output_dir')} has no trained model; give "
                         "the folder of one, or --init_checkpoint")
     config = model_files.load_config(config_file or required(values, "bert_config_file"))
-    if model and not _trained(values):
+    if initial and not _trained(values):
         if not values.bert_config_file:
-            model_files.check_layers(model.checkpoint, config, model.flag)
-        model_files.check_encoder(model.checkpoint, config, model.flag)
+            model_files.check_layers(initial.checkpoint, config, initial.flag)
+        model_files.check_encoder(initial.checkpoint, config, initial.flag)
     length = _longest_input(values)
     if length and length > config.max_position_embeddings:
         raise UserError(f"--max_seq_length={length}: the model has only "
@@ -103,12 +103,12 @@ def load_model(values: flags.FlagValues,
     Args:
         needs: what the command needs of --init_checkpoint, see `model_files.open_folder`.
     """
-    model = None
+    initial = None
     if values.init_checkpoint:
-        model = model_files.open_folder(values.init_checkpoint, "--init_checkpoint", needs)
-    config = load_config_of_flags(values, model)
-    if model and needs != model_files.ENCODER:  # used as it is
-        model_files.check_layers(model.checkpoint, config, model.flag)
+        initial = model_files.open_folder(values.init_checkpoint, "--init_checkpoint", needs)
+    config = load_config_of_flags(values, initial)
+    if initial and needs != model_files.ENCODER:  # used as it is
+        model_files.check_layers(initial.checkpoint, config, initial.flag)
     vocab_file = find_vocabulary(values) or required(values, "vocab_file")
     folders = (*_folders(values), os.path.dirname(vocab_file))
     recorded = next((casing for casing in map(vocabulary.recorded_casing, folders)
@@ -120,7 +120,7 @@ def load_model(values: flags.FlagValues,
         max_seq_length=_longest_input(values) or config.max_position_embeddings)
     try:
         tokenization.validate_case_matches_checkpoint(
-            do_lower_case, model and model.checkpoint.path)
+            do_lower_case, initial and initial.checkpoint.path)
     except ValueError as error:
         raise UserError(str(error)) from error
     if recorded is None and do_lower_case and not values["do_lower_case"].present and (

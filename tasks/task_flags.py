@@ -1,7 +1,7 @@
 """The flags that choose the task: one of the table, a user's files, or a user's processor."""
 
 import os
-from typing import Optional, Sequence, Tuple
+from typing import Optional, Sequence
 
 from absl import flags
 
@@ -10,7 +10,7 @@ from engine.disk import files
 from engine.errors import UserError
 from tasks import processors, user_files
 from tasks.model_folder import Classification
-from tasks.table import OWN_DATA, TASKS, Task, find_task
+from tasks.table import OWN_DATA, TASKS, find_task
 
 HELP_TOPIC = "Data"  # of the flags defined here
 
@@ -32,8 +32,8 @@ def define_named(values: flags.FlagValues) -> None:
 
 
 def find(values: flags.FlagValues, sets: Sequence[str],
-         trained: Optional[Classification] = None) -> Tuple[str, Task]:
-    """The task's name and the task that the flags choose.
+         trained: Optional[Classification] = None) -> Classification:
+    """The task that the flags choose.
 
     Args:
         sets: the sets that the run needs, of "train", "dev" and "test", in this order.
@@ -45,20 +45,21 @@ def find(values: flags.FlagValues, sets: Sequence[str],
                         "one of them")
     if values.processor:
         refuse_own_data_flags(values, ("data_dir",))
-        return values.processor, processors.make_task(values.processor)
-    name = settings.required(values, "task_name")
-    if name == OWN_DATA:
-        return name, user_files.make_task(values, sets, trained)
-    refuse_own_data_flags(values, ("data_dir", "train_file"))
-    try:
-        name, task = find_task(name)
-    except UserError as error:
-        raise UserError(f"{error}; or, in its place, --processor=FILE.py:CLASS for a "
-                        "DataProcessor") from error
-    if values.train_file:
-        path = files.require_file(os.path.abspath(values.train_file), "--train_file")
-        task = task._replace(train=task.train._replace(file=path))
-    return name, task
+        name, task = values.processor, processors.make_task(values.processor)
+    elif settings.required(values, "task_name") == OWN_DATA:
+        name, task = OWN_DATA, user_files.make_task(values, sets, trained)
+    else:
+        refuse_own_data_flags(values, ("data_dir", "train_file"))
+        try:
+            name, task = find_task(values.task_name)
+        except UserError as error:
+            raise UserError(f"{error}; or, in its place, --processor=FILE.py:CLASS for a "
+                            "DataProcessor") from error
+        if values.train_file:
+            path = files.require_file(os.path.abspath(values.train_file), "--train_file")
+            task = task._replace(train=task.train._replace(file=path))
+    return Classification(task.kind, trained_columns=task.trained_columns, task_name=name, task=task,
+                          data_dir=data_dir(values))
 
 
 def refuse_own_data_flags(values: flags.FlagValues, allowed: Sequence[str]) -> None:
