@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import modeling
-from replication import gradient_exchange
 import optimization
 from benchmarks.step_graph import needed
 from conftest import on_tensorflow_1, on_tensorflow_2
@@ -24,13 +23,14 @@ from engine.workers.coordination import Peers
 
 import tensorflow.compat.v1 as tf
 
-BATCH, LENGTH, VOCAB, HIDDEN, LAYERS = 4, 8, 100, 16, 3
+BATCH, LENGTH, VOCAB, LAYERS = 4, 8, 100, 3
+HIDDEN = 2048  # a layer and the pooler fill a bucket each, in any type
 
 
-def config() -> modeling.BertConfig:
+def config(hidden: int) -> modeling.BertConfig:
     return modeling.BertConfig(
-        vocab_size=VOCAB, hidden_size=HIDDEN, num_hidden_layers=LAYERS, num_attention_heads=2,
-        intermediate_size=32, max_position_embeddings=40, hidden_dropout_prob=0.0,
+        vocab_size=VOCAB, hidden_size=hidden, num_hidden_layers=LAYERS, num_attention_heads=2,
+        intermediate_size=2 * hidden, max_position_embeddings=40, hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0)
 
 
@@ -41,16 +41,16 @@ class Step(NamedTuple):
 
 
 def step_of(num_replicas: int, kind: str, all_reduce: str, micro_batches: int = 1,
-            transfer_dtype: tf.DType = tf.float32, **computation) -> Step:
+            transfer_dtype: tf.DType = tf.float32, **more) -> Step:
     names = tuple(f"/{kind}:{i}" for i in range(num_replicas))
     strategy = Devices(names, kind.upper(), all_reduce, tf.ConfigProto()).strategy()
-    return step_under(strategy, micro_batches, transfer_dtype, **computation)
+    return step_under(strategy, micro_batches, transfer_dtype, **more)
 
 
 def step_under(strategy: tf.distribute.Strategy, micro_batches: int = 1,
                transfer_dtype: tf.DType = tf.float32, most_rows: Optional[int] = None,
-               **computation) -> Step:
-    forward = classifier.forward_of(config(), 2)
+               hidden: int = HIDDEN, **computation) -> Step:
+    forward = classifier.forward_of(config(hidden), 2)
     gradients_of_replicas = []
 
     def train_op():
@@ -67,7 +67,7 @@ def step_under(strategy: tf.distribute.Strategy, micro_batches: int = 1,
                 return forward(part, mode).loss
         scale = optimization.LossScale.create() if transfer_dtype == tf.float16 else None
         _, gradients = optimization.mean_gradients(
-            loss_of, micro_batches, scale and scale.value.read_value())
+            loss_of, micro_batches, scale and tf.convert_to_tensor(scale.value))
         gradients_of_replicas.append(gradients)
         return optimization.create_update(
             gradients, 1e-4, 10, 1, loss_scale=scale, transfer_dtype=transfer_dtype,
@@ -123,8 +123,7 @@ def sizes(operations) -> List[int]:
     pytest.param(4, 1, tf.float32, marks=on_tensorflow_1),
     pytest.param(2, 2, tf.float16, marks=on_tensorflow_2)])
 def test_cards_exchange_each_dense_gradient_once_and_the_rows_of_the_embeddings(
-        num_replicas, micro_batches, transfer_dtype, monkeypatch):
-    monkeypatch.setattr(gradient_exchange, "BUCKET_BYTES", 1000)
+        num_replicas, micro_batches, transfer_dtype):
     step = step_of(num_replicas, "gpu", "nccl", micro_batches, transfer_dtype)
     by_card = all_reduces(step)
     assert len(by_card) == num_replicas
@@ -150,7 +149,7 @@ def test_a_gradient_of_sixteen_bits_crosses_without_being_widened():
 
 
 def test_small_gradients_share_a_bucket_and_functions_that_replicas_share_name_no_card():
-    by_card = all_reduces(step_of(2, "gpu", "nccl"))
+    by_card = all_reduces(step_of(2, "gpu", "nccl", hidden=16))
     assert [sizes(buckets) for buckets in by_card.values()] == [[num_dense_values()]] * 2
     functions = tf.get_default_graph().as_graph_def().library.function
     names = [function.signature.name for function in functions]
@@ -170,9 +169,7 @@ def depth(name: str) -> int:
 @pytest.mark.parametrize("transfer_dtype, computation", [
     pytest.param(tf.float32, {"recompute": True}, marks=on_tensorflow_1),
     pytest.param(tf.float16, {"dtype": tf.float16}, marks=on_tensorflow_2)])
-def test_no_bucket_waits_for_a_gradient_of_the_layers_beneath_it(
-        transfer_dtype, computation, monkeypatch):
-    monkeypatch.setattr(gradient_exchange, "BUCKET_BYTES", 1)
+def test_no_bucket_waits_for_a_gradient_of_the_layers_beneath_it(transfer_dtype, computation):
     step = step_of(2, "gpu", "nccl", transfer_dtype=transfer_dtype, **computation)
     by_card = all_reduces(step)
     depths = {op: depth(name) for op, name in dense_gradients(step).items()}
@@ -212,10 +209,8 @@ def transfers(step: Step) -> Dict[str, List[tf.Operation]]:
 
 @pytest.mark.parametrize("most_rows, transfer_dtype", [
     (BATCH * LENGTH, tf.float16), (2 * VOCAB, tf.float32)])
-def test_machines_exchange_buckets_in_one_order_and_rows_or_their_sum(
-        most_rows, transfer_dtype, monkeypatch):
+def test_machines_exchange_buckets_in_one_order_and_rows_or_their_sum(most_rows, transfer_dtype):
     """Two machines of two cards. The rows are more bytes than their sum if there are many."""
-    monkeypatch.setattr(gradient_exchange, "BUCKET_BYTES", 1000)
     cards = Devices(("/gpu:0", "/gpu:1"), "GPU", "nccl", tf.ConfigProto(),
                     peers=Peers(Cluster(("a:1", "b:1"), 1)))
     strategy = cards.multi_worker_strategy(tf.ConfigProto())
