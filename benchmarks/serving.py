@@ -1,15 +1,19 @@
-"""Answers over HTTP: the service with both engines, beside Hugging Face's pipeline.
+"""Answers over HTTP: the service, and those that one would have without it.
 
-  python -m benchmarks.serving --model=MINILM_TF --texts=SHARED_DATA/glue/SST-2/dev.tsv --peer_python=PYTHON
+  python -m benchmarks.serving --model=MINILM_TF --texts=SHARED_DATA/glue/SST-2/dev.tsv
 
 MiniLM with a classification layer, and the same with its first two layers alone. All services run side by
 side, and 1, 8 and 64 clients ask each in turn, one text a request, over connections that stay open; those
-that are not asked wait. PEER_PYTHON has transformers and FastAPI.
+that are not asked wait. They are the service with each engine; a server written by hand on the same file
+(benchmarks/peers/starlette_serving.py), with one thread a step and with as many as onnxruntime takes; with
+--peer_python, which has transformers and FastAPI, Hugging Face's pipeline; and with --tei, the command
+text-embeddings-router, Text Embeddings Inference by the command line that it publishes.
 """
 
 import argparse
 import asyncio
 import contextlib
+import glob
 import itertools
 import json
 import os
@@ -29,7 +33,8 @@ from encoder import model_files, task_json, vocabulary
 from engine.checkpoints import checkpoints
 from engine.disk import files
 
-OURS, TENSORFLOW, PIPELINE = NAMES = "ours", "ours, by TensorFlow", "pipeline"
+OURS, INT8, TENSORFLOW, BY_HAND, BY_HAND_THREADS, PIPELINE, TEI = (
+    "ours", "ours, int8", "ours, by TensorFlow", "by hand, one thread", "by hand", "pipeline", "TEI")
 LAYERS = {"MiniLM": 6, "two-layer student": 2}
 CLIENTS = (1, 8, 64)
 LONGEST = 128
@@ -40,6 +45,7 @@ class Measured(NamedTuple):
     """What some clients saw in a while."""
     latencies: np.ndarray  # seconds, [requests]
     seconds: float  # that it took
+    processor_seconds: float  # of the service
 
 
 def write_classifier(source: str, folder: str, num_layers: int) -> None:
@@ -62,21 +68,48 @@ def write_classifier(source: str, folder: str, num_layers: int) -> None:
         "do_lower_case": vocabulary.is_lower_cased(model.folder), "max_seq_length": LONGEST})
 
 
+class Service(NamedTuple):
+    """A service that runs."""
+    port: int
+    process_id: int
+
+    def processor_seconds(self) -> float:
+        """That it has used."""
+        with open(f"/proc/{self.process_id}/stat") as file:
+            return sum(map(int, file.read().rpartition(")")[2].split()[11:13])) / os.sysconf("SC_CLK_TCK")
+
+    def memory_mb(self) -> float:
+        """That it holds."""
+        with open(f"/proc/{self.process_id}/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
 @contextlib.contextmanager
-def services(folder: str, converted: str, peer_python: str) -> Iterator[Dict[str, int]]:
-    """Starts all services on a model; yields their ports by name."""
-    ports = {name: free_port() for name in NAMES}
-    flags = ["--num_gpus=0", f"--model={folder}"]
+def services(folder: str, converted: str, args: argparse.Namespace) -> Iterator[Dict[str, Service]]:
+    """Starts all services on a model; yields them by name."""
+    ours = [sys.executable, "-m", "serving.run", "--num_gpus=0", f"--model={folder}"]
+    subprocess.run([*ours, "--prepare"], cwd=report.ROOT, check=True)
+    subprocess.run([*ours, "--prepare", "--engine=int8"], cwd=report.ROOT, check=True)
+    file, = (path for path in glob.glob(os.path.join(folder, "serving-*.onnx")) if "int8" not in path)
+    by_hand = [sys.executable, "-m", "benchmarks.peers.starlette_serving", f"--file={file}",
+               f"--vocab={folder}/{vocabulary.FILE}"]
     commands = {
-        OURS: [sys.executable, "-m", "serving.run", *flags],
-        TENSORFLOW: [sys.executable, "-m", "serving.run", "--engine=tensorflow", *flags],
-        PIPELINE: [peer_python, "-m", "benchmarks.peers.huggingface_serving", f"--model_dir={converted}"]}
+        OURS: ours, INT8: [*ours, "--engine=int8"], TENSORFLOW: [*ours, "--engine=tensorflow"],
+        BY_HAND: [*by_hand, "--threads=1"], BY_HAND_THREADS: [*by_hand, "--threads=0"]}
+    if args.peer_python:
+        commands[PIPELINE] = [args.peer_python, "-m", "benchmarks.peers.huggingface_serving",
+                              f"--model_dir={converted}"]
+    if args.tei:
+        commands[TEI] = [args.tei, "--model-id", converted, "--dtype", "float32"]
     with contextlib.ExitStack() as stack:
+        running = {}
         for name, command in commands.items():
-            process = subprocess.Popen([*command, f"--port={ports[name]}"], cwd=report.ROOT)
+            port = free_port()
+            process = subprocess.Popen([*command, *(["--port", str(port)])], cwd=report.ROOT)
             stack.callback(stop, process)
-            wait_for(ports[name], process)
-        yield ports
+            wait_for(port, process)
+            running[name] = Service(port, process.pid)
+        yield running
 
 
 def stop(process: subprocess.Popen) -> None:
@@ -126,23 +159,23 @@ async def _client(port: int, texts: List[str], end: float, latencies: List[float
     writer.close()
 
 
-async def _clients(port: int, texts: List[str], count: int, seconds: float) -> Measured:
+async def _clients(service: Service, texts: List[str], count: int, seconds: float) -> Measured:
     places = np.linspace(0, len(texts), count, endpoint=False).astype(int)  # each begins elsewhere
-    latencies, start = [], time.perf_counter()
-    await asyncio.gather(*(_client(port, texts[place:] + texts[:place], start + seconds, latencies)
+    latencies, start, used = [], time.perf_counter(), service.processor_seconds()
+    await asyncio.gather(*(_client(service.port, texts[place:] + texts[:place], start + seconds, latencies)
                            for place in places))
-    return Measured(np.array(latencies), time.perf_counter() - start)
+    return Measured(np.array(latencies), time.perf_counter() - start, service.processor_seconds() - used)
 
 
-async def _check_agreement(ports: Dict[str, int], texts: List[str]) -> None:
+async def _check_agreement(running: Dict[str, Service], texts: List[str]) -> None:
     """Ends the benchmark if the services answer differently."""
     found = {}
-    for name, port in ports.items():
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for name, service in running.items():
+        reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
         found[name] = [(await _ask(reader, writer, text))["1"] for text in texts]
         writer.close()
-    for name in NAMES[1:]:
-        np.testing.assert_allclose(found[name], found[OURS], atol=1e-4, err_msg=name)
+    for name in running:
+        np.testing.assert_allclose(found[name], found[OURS], atol=0.2 if name == INT8 else 1e-4, err_msg=name)
 
 
 def measure(args: argparse.Namespace, name: str, work_dir: str, texts: List[str]) -> List[Dict[str, str]]:
@@ -151,40 +184,42 @@ def measure(args: argparse.Namespace, name: str, work_dir: str, texts: List[str]
     write_classifier(args.model, folder, LAYERS[name])
     subprocess.run([sys.executable, "-m", "encoder.convert", f"--from_tensorflow={folder}",
                     f"--output_dir={converted}"], cwd=report.ROOT, check=True)
-    found: Dict[int, Dict[str, List[Measured]]] = {}
-    with services(folder, converted, args.peer_python) as ports:
-        asyncio.run(_check_agreement(ports, texts[:20]))
+    rows: List[Dict[str, str]] = []
+    with services(folder, converted, args) as running:
+        asyncio.run(_check_agreement(running, texts[:20]))
         for count in CLIENTS:
-            found[count] = {service: [] for service in ports}
-            for port in ports.values():
-                asyncio.run(_clients(port, texts, count, args.seconds / 4))  # warm
+            found: Dict[str, List[Measured]] = {service: [] for service in running}
+            for service in running.values():
+                asyncio.run(_clients(service, texts, count, args.seconds / 4))  # warm
             for _ in range(args.rounds):
-                for service, port in ports.items():
-                    found[count][service].append(asyncio.run(_clients(port, texts, count, args.seconds)))
-    return [_row(name, count, service, found[count]) for count in CLIENTS for service in ports]
+                for each, service in running.items():
+                    found[each].append(asyncio.run(_clients(service, texts, count, args.seconds)))
+            rows += [_row(name, count, each, running[each], found) for each in running]
+    return rows
 
 
-def _row(name: str, count: int, service: str, found: Dict[str, List[Measured]]) -> Dict[str, str]:
-    def rates(service: str) -> List[float]:
-        return [len(each.latencies) / each.seconds for each in found[service]]
+def _row(name: str, count: int, of: str, service: Service, found: Dict[str, List[Measured]]) -> Dict[str, str]:
+    def rates(of: str) -> List[float]:
+        return [len(each.latencies) / each.seconds for each in found[of]]
 
-    def medians(service: str) -> List[float]:
-        return [float(np.median(each.latencies)) for each in found[service]]
+    def costs(of: str) -> List[float]:
+        return [each.processor_seconds / len(each.latencies) * 1e3 for each in found[of]]
 
-    latencies = np.concatenate([each.latencies for each in found[service]]) * 1e3
-    p50, p95, p99 = np.percentile(latencies, (50, 95, 99))
-    ours = service == OURS
-    return {"model": name, "clients": str(count), "service": service, "p50, ms": f"{p50:.1f}",
-            "p95, ms": f"{p95:.1f}", "p99, ms": f"{p99:.1f}", "texts/s": f"{np.median(rates(service)):.0f}",
-            "ours: texts/s ÷ its": "" if ours else report.ratios(rates(OURS), rates(service)),
-            "ours: p50 ÷ its": "" if ours else report.ratios(medians(OURS), medians(service))}
+    latencies = np.concatenate([each.latencies for each in found[of]]) * 1e3
+    p50, p99 = np.percentile(latencies, (50, 99))
+    return {"model": name, "clients": str(count), "service": of, "p50, ms": f"{p50:.1f}", "p99, ms": f"{p99:.1f}",
+            "processor, ms a text": f"{np.median(costs(of)):.1f}", "texts/s": f"{np.median(rates(of)):.0f}",
+            "RSS, MB": f"{service.memory_mb():.0f}",
+            "ours: texts/s ÷ its": "" if of == OURS else report.ratios(rates(OURS), rates(of)),
+            "ours: processor ÷ its": "" if of == OURS else report.ratios(costs(OURS), costs(of))}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("model", "texts"):
         parser.add_argument(f"--{name}", required=True, type=os.path.abspath)
-    parser.add_argument("--peer_python", required=True)
+    parser.add_argument("--peer_python")
+    parser.add_argument("--tei")
     parser.add_argument("--seconds", type=float, default=10.0, help="of a measurement")
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()

@@ -29,6 +29,7 @@ TENSORFLOW, ONNXRUNTIME, INT8 = ENGINES = ("tensorflow", "onnxruntime", "int8")
 # Twice the threads must compute a step in this part of the time: what they use up is missing for other steps.
 _LEAST_GAIN = 0.6
 _TRIALS = 5
+_SOON = 0.01  # seconds, after which a text is answered soon enough by one thread
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -71,8 +72,8 @@ class OnnxSession:
 
     Args:
         file: the model's.
-        example: features of a batch of one. It is computed in trials, by ever more threads: a step that is
-            alone gets those that pay off.
+        example: features of a batch of one. If one thread takes long, it is computed in trials by ever more: a
+            step that is alone gets those that pay off.
 
     Raises also:
         CannotConvert: onnxruntime is missing, or cannot compute the model.
@@ -85,7 +86,7 @@ class OnnxSession:
         self._fetched = [tensor.name for tensor in self._beside.get_outputs()]
         self._lock, self._num_running = threading.Lock(), 0
         threads, least = 2, self._seconds(self._alone, example)
-        while threads <= len(devices.names) * devices.concurrent_steps:
+        while least > _SOON and threads <= len(devices.names) * devices.concurrent_steps:
             more = onnx_file.open_session(file.path, threads)
             seconds = self._seconds(more, example)
             if seconds > _LEAST_GAIN * least:

@@ -1,6 +1,7 @@
 """Models as ONNX files, which onnxruntime and other programs without TensorFlow read."""
 
 import inspect
+import logging
 import pathlib
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -113,6 +114,7 @@ def quantize(path: str, source: str) -> None:
         raise UserError(f"{source} is int8 already: give the model in float32")
     options = {"optimize_model": False} if "optimize_model" in inspect.signature(
         quantization.quantize_dynamic).parameters else {}  # of onnxruntime 1.10
+    logging.getLogger().setLevel(logging.ERROR)  # it advises to shrink the graph first, which tf2onnx has done
     quantization.quantize_dynamic(
         pathlib.Path(source), pathlib.Path(path), per_channel=True, weight_type=quantization.QuantType.QInt8,
         nodes_to_exclude=_products_outside(graph), **options)
