@@ -182,3 +182,25 @@ def test_closing_answers_what_waits_and_refuses_the_rest():
     closing.join(SOON)
     assert not closing.is_alive() and first.done() and all(each.done() for each in waiting)
     assert [sums(each) for each in waiting[:29]] == [[9 * number] for number in range(1, 30)]
+
+
+def test_a_record_that_comes_alone_is_computed_by_the_thread_that_asks():
+    sessions, threads = Sessions(), []
+    batcher = Batcher([lambda features: threads.append(threading.get_ident()) or sessions.run(features)], 64, 100)
+    own = threading.get_ident()
+    assert batcher.predict(source_of([1, 2]), Deadline(SOON))["sum"].tolist() == [3]
+    with pytest.raises(ValueError, match="a bad token"):
+        batcher.predict(source_of([BAD]), Deadline(SOON))
+    with pytest.raises(Late):
+        batcher.predict(source_of([3]), Deadline(0))
+    assert threads == [own] * 3
+    assert batcher.predict(source_of([1, 2], [4]), Deadline(SOON))["sum"].tolist() == [3, 4]
+    future = busy(batcher, sessions)
+    with futures.ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(batcher.predict, source_of([5]), Deadline(SOON))
+        sessions.go.set()
+        assert waiting.result(SOON)["sum"].tolist() == [5] and future.result(SOON)
+    assert own not in threads[3:]
+    batcher.close()
+    with pytest.raises(Closing):
+        batcher.predict(source_of([1]), Deadline(SOON))

@@ -18,7 +18,7 @@ from runs import kinds
 from runs.prepared import INT8, Prepared
 from runs.rows import Example
 from runs.text_predictor import TextPredictor
-from serving import run
+from serving import run, session
 from services import Service, toy_models
 from test_served_model import KINDS, answer, assert_close, examples_of, serve, texts_of
 
@@ -190,6 +190,18 @@ def test_a_file_in_int8_for_others_computes_nearly_the_same(tiny_classifier, tmp
     assert 0 < np.abs(outputs[0] - outputs[1]).max() < 0.05
     with ends_with_error(capsys, "--int8 needs --to_onnx"):
         run_here(dict(from_tensorflow=tmp_path / "out", output_dir=tmp_path / "other", int8=True), convert)
+
+
+@pytest.mark.parametrize("gain, is_shared", [(0.0, True), (1e9, False)])
+def test_more_threads_compute_a_text_that_is_alone_if_a_trial_says_so(gain, is_shared, toys, monkeypatch):
+    monkeypatch.setattr(session, "_SOON", 0.0)
+    monkeypatch.setattr(session, "_LEAST_GAIN", gain)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(2)))
+    served = serve(toys["classifier"], engine="onnxruntime")
+    only, = served._sessions
+    assert (only._alone is only._beside) == is_shared
+    assert len(answer(served, examples_of(["the cat"]))[0].scores) == 2
+    served.close()
 
 
 def test_an_engine_that_is_not_installed_is_one_line(toys, monkeypatch, capsys):
