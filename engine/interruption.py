@@ -101,16 +101,13 @@ class InterruptLater(_Handled):
     Signals, however many, interrupt neither a step nor a checkpoint; after the first, they do not
     interrupt the code that follows the context either. Records nothing outside the main thread.
 
-    Args:
-        is_shared: whether several workers stop together, after `agree`.
-
     Attributes:
         received: the first signal; None if there was none.
         agreed: whether to stop: after a signal or, with several workers, once all of them know
             of it.
     """
 
-    def __init__(self, is_shared: bool = False):
+    def __init__(self, is_shared: bool = False):  # several workers stop together, after `agree`
         super().__init__()
         self._is_shared = is_shared
         self.received: Optional[int] = None

@@ -119,7 +119,14 @@ def trained_checkpoint(job: Job) -> Checkpoint:
     Raises:
         UserError: there is none, it belongs to another run, or it does not have the model's head.
     """
-    checkpoint, flag = training.find_trained(job.settings, job.model.facts())
+    output_dir = job.settings.output_dir
+    run_record.check(output_dir, job.model.facts())
+    checkpoint, flag = checkpoints.best(output_dir), "--output_dir"
+    if not checkpoint:
+        checkpoint, flag = job.settings.init_checkpoint, "--init_checkpoint"
+    if not checkpoint:
+        raise UserError(f"--output_dir={output_dir} has no trained model; train one (--do_train), or give one as "
+                        "--init_checkpoint")
     model_files.check_layers(checkpoint, job.model.config, flag)
     job.model.require(checkpoint, flag)
     return output_layer.taken_over(job.model, checkpoint, flag)

@@ -37,11 +37,7 @@ class Evaluations:
             if evaluation["step"] <= step]
 
     def catch_up(self, is_evaluated: Callable[[int], bool]) -> None:
-        """Evaluates the newest checkpoint if an earlier process was killed before it could.
-
-        Args:
-            is_evaluated: whether the checkpoint of a step is to be evaluated.
-        """
+        """Evaluates the newest checkpoint if that of its step `is_evaluated`, and an earlier process did not."""
         newest = checkpoints.latest(self._output_dir)
         if newest and is_evaluated(newest.global_step) and all(
                 evaluation["step"] != newest.global_step for evaluation in self._done):

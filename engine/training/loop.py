@@ -5,7 +5,6 @@ Estimator takes them under MirroredStrategy. The batches come from the plan, the
 """
 
 import contextlib
-import dataclasses
 import functools
 import math
 from typing import (
@@ -14,7 +13,6 @@ from typing import (
 import tensorflow.compat.v1 as tf
 
 import modeling
-import multigpu_optimizer
 import optimization
 from replication import replica_copies
 from engine import interruption
@@ -109,7 +107,7 @@ def take_steps(run: Run, evaluations: Optional[Evaluations] = None,
         output_dir, settings.save_checkpoints_steps, settings.keep_checkpoint_max, signals, evaluations,
         run.is_evaluated, peers)
 
-    def hooks_of(replicas: Sequence[_Replica]) -> List[tf.train.SessionRunHook]:
+    def hooks_of(replicas: Sequence[step_hook.Replica]) -> List[tf.train.SessionRunHook]:
         first, compiles = replicas[0], source.buckets is not None and runtime.SHARES_PROGRAMS
         listeners = [
             # Before anyone takes note of a loss that ends the training; float16 skips such a step instead.
@@ -128,19 +126,18 @@ def take_steps(run: Run, evaluations: Optional[Evaluations] = None,
             peers.others and stop_together.SharedSignals(signals, peers, first.signals),
             # Before the saver, from which on a signal waits for a step: compiling may take minutes.
             compiles and xla.CompileAhead(
-                [replica.inputs for replica in replicas],
-                xla.first_steps(source, plan, range(first_step, last_step)),
+                replicas, xla.first_steps(source, plan, range(first_step, last_step)),
                 functools.partial(batches.training_share, source, plan, run.devices.own_replicas,
                                   settings.examples_per_replica),
-                one_by_one=(first.has_pool or settings.gradient_accumulation_steps > 1
+                one_by_one=(first.pool is not None or settings.gradient_accumulation_steps > 1
                             or settings.recompute_layers or settings.freeze_layers > 0)),
             # Before the saver, which takes from the graph what this one puts there to save and restore.
             checkpoint_hook.RestoreHook(initial_values, earlier),
             # Before the saver: what the listeners write of a step is on disk before its checkpoint, and a
             # step that they refuse is not saved.
             step_hook.StepHook(
-                [replica.inputs.completed for replica in replicas], first.values(), first_step,
-                run.global_batch_size, list(filter(None, listeners)), run.training.loss_unit),
+                replicas, first_step, run.global_batch_size, list(filter(None, listeners)),
+                run.training.loss_unit),
             # After all that belongs to a step: saves it, evaluates it and decides whether it is the last.
             saver,
             # They measure steps that are done and saved.
@@ -207,22 +204,6 @@ def _describe_step(step: int, source: batches.Source, plan: TrainingPlan,
             "the same step in less, or set --recompute_layers or a smaller --max_seq_length; ")
 
 
-@dataclasses.dataclass(frozen=True)
-class _Replica:
-    """The tensors of a replica's step. No tuple: a strategy would take it apart."""
-    inputs: xla.Replica
-    loss: tf.Tensor  # the mean over all replicas
-    update: multigpu_optimizer.Update
-    has_pool: bool  # whether the loss is that of a pool
-    signals: Optional[stop_together.Signals]  # None without other workers
-
-    def values(self) -> Dict[str, tf.Tensor]:
-        """Those of `step_hook.Step`."""
-        values = {"loss": self.loss, **self.update._asdict()}
-        return {name: value for name, value in values.items()
-                if name in step_hook.Step._fields and value is not None}
-
-
 def _gradients_of(run: Run, initial_values: checkpoints.InitialValues, is_compiled: bool):
     """A function from a replica's batch to its loss, gradients and pool (None: its loss needs none).
 
@@ -252,7 +233,7 @@ def _gradients_of(run: Run, initial_values: checkpoints.InitialValues, is_compil
 
 
 def _model_fn(run: Run, source: batches.Source, initial_values: checkpoints.InitialValues,
-              hooks_of: Callable[[Sequence[_Replica]], List[tf.train.SessionRunHook]]):
+              hooks_of: Callable[[Sequence[step_hook.Replica]], List[tf.train.SessionRunHook]]):
     settings, devices, course = run.settings.training, run.devices, run.course
     # Of the word embeddings' gradient, see AdamWeightDecayOptimizer: it has one for each token, or all.
     most_rows = None if run.training.ties_embeddings else settings.examples_per_replica * source.most_tokens
@@ -260,9 +241,6 @@ def _model_fn(run: Run, source: batches.Source, initial_values: checkpoints.Init
     on_replica = replica_copies.CopiedOperations(
         _gradients_of(run, initial_values, is_compiled), lambda: list(map(
             replica_copies.handle_of, tf.global_variables() + tf.local_variables())))
-
-    def hooks_for_all(strategy: tf.distribute.Strategy, replica) -> List[tf.train.SessionRunHook]:
-        return hooks_of(strategy.experimental_local_results(replica))
 
     def model_fn(features, labels, mode):
         completed = step_hook.completed_steps()
@@ -287,13 +265,15 @@ def _model_fn(run: Run, source: batches.Source, initial_values: checkpoints.Init
                 mean_loss, signals = stop_together.mean_loss(loss)
         else:
             mean_loss = step_hook.mean_over_replicas(loss)
-        replica = _Replica(xla.Replica(features, completed, gradients), mean_loss, update,
-                           pooled is not None, signals)
+        replica = step_hook.Replica(
+            features, completed, gradients, pooled, update, mean_loss, signals)
         # Estimator ends a training on a NaN loss, even if the step was skipped. So it gets a loss
         # of 0; `_check_loss` checks the true one. Of the hooks it takes the first replica's.
         return tf.estimator.EstimatorSpec(
             mode, loss=tf.zeros_like(loss), train_op=update.operation,
-            training_hooks=tf.distribute.get_replica_context().merge_call(hooks_for_all, args=(replica,)))
+            training_hooks=tf.distribute.get_replica_context().merge_call(
+                lambda strategy, replica: hooks_of(strategy.experimental_local_results(replica)),
+                args=(replica,)))
     return model_fn
 
 

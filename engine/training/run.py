@@ -9,7 +9,7 @@ import base64
 import contextlib
 import glob
 import os
-from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterator, Optional, Sequence, Set
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from engine.settings import recorded
 from engine.training import checkpoint_hook, loop, run_record
 from engine.training.evaluations import Evaluations
 from engine.training.loop import Run
-from engine.training.settings import RunSettings
 
 
 def train(run: Run) -> None:
@@ -71,26 +70,6 @@ def train(run: Run) -> None:
         with run_record.recording(output_dir, record, peers.is_chief), _completed(run, record):
             loop.take_steps(run, evaluations)
     peers.wait_for_chief()
-
-
-def find_trained(settings: RunSettings,
-                 facts: Mapping[str, Any]) -> Tuple[checkpoints.Checkpoint, str]:
-    """The best or else the newest checkpoint of the output directory, or else --init_checkpoint.
-
-    Args:
-        facts: see `Run.facts`.
-
-    Returns:
-        The checkpoint, and the flag that names it.
-    """
-    run_record.check(settings.output_dir, facts)
-    trained = checkpoints.best(settings.output_dir)
-    if trained:
-        return trained, "--output_dir"
-    if settings.init_checkpoint:
-        return settings.init_checkpoint, "--init_checkpoint"
-    raise UserError(f"--output_dir={settings.output_dir} has no trained model; train one "
-                    "(--do_train), or give one as --init_checkpoint")
 
 
 def _is_finished(run: Run) -> bool:

@@ -1,13 +1,16 @@
 """Hands what each training step computed to those who check, write and show it."""
 
 import collections
+import dataclasses
 import math
 import time
-from typing import Callable, Deque, Mapping, NamedTuple, Optional, Sequence
+from typing import Callable, Deque, Dict, List, NamedTuple, Optional, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+import multigpu_optimizer
+import optimization
 from engine import log, progress
 from engine.devices.devices import Devices
 from engine.training.throughput import Throughput
@@ -23,6 +26,24 @@ class Step(NamedTuple):
     learning_rate: float  # its update's: the schedule's value at `number - 1`
     gradient_norm: float  # not finite: the step was skipped
     loss_scale: Optional[float] = None  # None without mixed precision
+
+
+class Signals(NamedTuple):
+    """Whether workers have received a signal; see `stop_together`."""
+    here: tf.Tensor  # a placeholder of one replica: 1 if this worker received one, by default 0
+    share: tf.Tensor  # of all replicas whose placeholder is 1, the same on all workers
+
+
+@dataclasses.dataclass(frozen=True)
+class Replica:
+    """The tensors of a step on a replica. No tuple: a strategy would take it apart."""
+    features: Dict[str, tf.Tensor]
+    completed: tf.Tensor  # see `completed_steps`
+    gradients: List[optimization.GradientAndVariable]
+    pool: Optional[tf.Tensor]  # see `pool.Loss`
+    update: multigpu_optimizer.Update
+    loss: tf.Tensor  # the mean over all replicas
+    signals: Optional[Signals]  # None without other workers
 
 
 def completed_steps() -> tf.Tensor:
@@ -52,17 +73,16 @@ class StepHook(tf.train.SessionRunHook):
     """Calls functions with each step.
 
     Args:
-        completed: what `completed_steps` gave each replica.
-        values: the fields of `Step` that are tensors, by name.
+        replicas: those of this process.
         listeners: called with each step, in their order.
         loss_unit: the loss is multiplied by it.
     """
 
-    def __init__(self, completed: Sequence[tf.Tensor], values: Mapping[str, tf.Tensor], first_step: int,
-                 global_batch_size: int, listeners: Sequence[Callable[[Step], None]],
-                 loss_unit: float = 1.0):
-        self._completed = completed
-        self._values = values
+    def __init__(self, replicas: Sequence[Replica], first_step: int, global_batch_size: int,
+                 listeners: Sequence[Callable[[Step], None]], loss_unit: float):
+        self._completed = [replica.completed for replica in replicas]
+        values = {"loss": replicas[0].loss, **replicas[0].update._asdict()}
+        self._values = {name: values[name] for name in Step._fields if values.get(name) is not None}
         self._step = first_step
         self._global_batch_size = global_batch_size
         self._listeners = listeners

@@ -1,11 +1,11 @@
 """Stops all workers after the same step."""
 
-from typing import NamedTuple, Optional, Tuple
+from typing import Optional, Tuple
 
 import tensorflow.compat.v1 as tf
 
 from engine import interruption
-from engine.training import step_hook
+from engine.training.step_hook import Signals, mean_over_replicas
 from engine.workers.cluster import PeerLost
 from engine.workers.coordination import Peers
 
@@ -14,19 +14,13 @@ ERRORS_OF_LOSS = (tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.In
                   tf.errors.UnavailableError, tf.errors.UnknownError)
 
 
-class Signals(NamedTuple):
-    """Whether workers have received a signal."""
-    here: tf.Tensor  # a placeholder of one replica: 1 if this worker received one, by default 0
-    share: tf.Tensor  # of all replicas whose placeholder is 1, the same on all workers
-
-
 def mean_loss(loss: tf.Tensor) -> Tuple[tf.Tensor, Signals]:
     """The mean loss of a step, and the signals of all workers. Called in each replica.
 
     The signals travel with the loss: every worker learns of them after the same step.
     """
     here = tf.placeholder_with_default(0.0, [])
-    means = step_hook.mean_over_replicas(tf.stack([tf.cast(loss, tf.float32), here]))
+    means = mean_over_replicas(tf.stack([tf.cast(loss, tf.float32), here]))
     return means[0], Signals(here, means[1])
 
 

@@ -29,6 +29,7 @@ from engine.progress import counted
 from engine.settings import AUTO
 from engine.training import run_record, throughput
 from engine.training.settings import TrainingSettings
+from engine.training.step_hook import Replica
 from engine.training.throughput import flops_of_training
 from modeling import BertConfig, BertModel, Computation
 
@@ -218,13 +219,6 @@ def _missing(devices: Devices) -> str:
     except UserError as error:
         missing = str(error)
     return next(filter(None, devices.peers.gather("what XLA lacks", missing)), "")
-
-
-class Replica(NamedTuple):
-    """The gradients of a replica, and what it computes them from."""
-    features: Dict[str, tf.Tensor]
-    completed: tf.Tensor  # see `step_hook.completed_steps`
-    gradients: List[optimization.GradientAndVariable]
 
 
 def first_steps(source: Source, plan: TrainingPlan, steps: range) -> Dict[int, Tuple[int, ...]]:
