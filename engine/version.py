@@ -1,3 +1,3 @@
-"""The version of this program, by semantic versioning: files written by 1.x load in 1.y."""
+"""The version of this program, by semantic versioning: files of 1.0.0 and of every later version load."""
 
-VERSION = "1.0.0"
+VERSION = "2.0.0"

@@ -2,7 +2,7 @@
 
 Made once for a release, and never again:
 
-  PYTHONPATH=.:tests:tests/helpers python tests/helpers/release_files.py tests/files_of_1.0.0
+  PYTHONPATH=.:tests:tests/helpers python tests/helpers/release_files.py tests/files_of_2.0.0
 """
 
 import contextlib
@@ -17,8 +17,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Callable, Dict, NamedTuple
 
+import choice_files
 import run_classifier
 import run_squad
+import similarity_files
+from choice import run as choice
 from commands import run_here
 from conftest import VOCAB, write_cola
 from pretraining import run as pretraining, score
@@ -26,6 +29,7 @@ from pretraining_files import LENGTH, PREDICTIONS, write_frozen
 from reading_files import write_made_up
 from rewriting import run as rewriting
 from runs import predict
+from similarity import run as similarity
 from tagging import run as tagging
 
 CONFIG = dict(vocab_size=len(VOCAB), hidden_size=4, num_hidden_layers=1, num_attention_heads=2,
@@ -74,6 +78,10 @@ def kinds(files: str) -> Dict[str, Kind]:
             rewriting, dict(train_file=data("slots.jsonl")),
             rewriting, functools.partial(of_set, test_file=data("slots.jsonl")),
             "predict.txt"),
+        "chooser": Kind(
+            choice, dict(train_file=data("choices.jsonl")),
+            choice, functools.partial(of_set, test_file=data("choices.jsonl")), "test_results.tsv"),
+        "vectors": Kind(similarity, dict(train_file=data("pairs.tsv")), predict, of_texts),
         "pretrained": Kind(pretraining, dict(
             input_file=data("examples.tfrecord"), max_predictions_per_seq=PREDICTIONS,
             num_warmup_steps=1), score, masked),
@@ -121,6 +129,8 @@ def _write_data(files: str) -> None:
             file.writelines(f"{line}\n" for line in lines)
     write_cola(os.path.join(files, "data", "cola"), train=16, dev=8)
     write_frozen(os.path.join(files, "data", "examples.tfrecord"), 16)
+    choice_files.write(Path(files, "data", "choices.jsonl"), choice_files.made_up(16, most=3))
+    similarity_files.write(Path(files, "data", "pairs.tsv"), similarity_files.pairs(16))
     write_made_up(Path(files, "data", "questions.json"), contexts=2, per_context=4)
 
 
