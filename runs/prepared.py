@@ -36,7 +36,8 @@ from runs.rows import UNREAD, Example
 FLOAT32, INT8 = WEIGHTS = ("float32", "int8")
 _BATCH_TOKENS = 2048
 _EQUAL = 0.01  # the largest difference of two equal numbers, relative
-CANNOT_CONVERT = 3  # the exit status if ONNX's tools are missing, or cannot convert the model
+# The exit status if ONNX's tools are missing or cannot convert the model; if the folder cannot be written.
+CANNOT_CONVERT, CANNOT_WRITE = 3, 4
 
 
 class Prepared(Artifact):
@@ -83,8 +84,9 @@ class Prepared(Artifact):
     def make(self) -> None:
         """Converts the model, with TensorFlow; removes the files of other checkpoints."""
         if self.weights != FLOAT32:
-            source = Prepared(self._model, self._flag, folder=os.path.dirname(self.path))
-            if artifact.is_needed(source, replaces=artifact.ODD):
+            source = Prepared(self._model, self._flag)
+            if source.state().name != artifact.WHOLE:
+                source = source.kept_in(os.path.dirname(self.path))
                 source.make()
             with self.written(self._entries(source.record())) as draft:
                 onnx_file.quantize(draft, source.path)
@@ -210,11 +212,13 @@ def _shares(description: Mapping[str, Any], one: Mapping[str, np.ndarray], other
 
 
 def main(model: str, flag: str, weights: str, folder: str) -> None:
-    """Makes the file in a folder; exits with a line of error, and CANNOT_CONVERT or the status of bad input."""
+    """Makes the file in a folder; exits with a line of error, and one of the statuses above or that of bad input."""
     try:
         Prepared(model, flag, weights, folder).make()
     except onnx_file.CannotConvert as error:
         command.exit_with(error, CANNOT_CONVERT)
+    except OSError as error:
+        command.exit_with(error, CANNOT_WRITE)
     except UserError as error:
         command.exit_with(error)
 

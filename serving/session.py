@@ -193,5 +193,5 @@ def make(kept: Prepared) -> None:
     for line in filter(None, [*said, "" if process.returncode else last]):
         log.info(line)
     if process.returncode:
-        error = {prepared.CANNOT_CONVERT: CannotConvert, USER_ERROR_STATUS: UserError}.get(process.returncode, OSError)
-        raise error(last.partition("rror: ")[2] or last)
+        raise {prepared.CANNOT_CONVERT: CannotConvert, prepared.CANNOT_WRITE: OSError,
+               USER_ERROR_STATUS: UserError}.get(process.returncode, RuntimeError)(last.replace("error: ", "", 1))

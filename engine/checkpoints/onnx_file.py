@@ -2,6 +2,7 @@
 
 import inspect
 import logging
+import os
 import pathlib
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -101,6 +102,7 @@ def quantize(path: str, source: str) -> None:
     """Writes a file whose weights are int8, but for those of the output layer; it computes with numbers of 8 bits.
 
     Args:
+        path: in a folder for temporary files.
         source: the file of the same model in float32.
     """
     try:
@@ -115,9 +117,12 @@ def quantize(path: str, source: str) -> None:
     options = {"optimize_model": False} if "optimize_model" in inspect.signature(
         quantization.quantize_dynamic).parameters else {}  # of onnxruntime 1.10
     logging.getLogger().setLevel(logging.ERROR)  # it advises to shrink the graph first, which tf2onnx has done
+    beside = f"{path}.source.onnx"  # it writes another file beside its source
+    os.symlink(os.path.abspath(source), beside)
     quantization.quantize_dynamic(
-        pathlib.Path(source), pathlib.Path(path), per_channel=True, weight_type=quantization.QuantType.QInt8,
+        pathlib.Path(beside), pathlib.Path(path), per_channel=True, weight_type=quantization.QuantType.QInt8,
         nodes_to_exclude=_products_outside(graph), **options)
+    os.remove(beside)
 
 
 def _products_outside(graph: Any) -> List[str]:
