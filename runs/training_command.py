@@ -59,7 +59,7 @@ def run(values: flags.FlagValues, kind: Type[Capability],
         job = started(job_of(values, model_of(values), peers), is_training=values.do_train)
         sets = job.model.load(job, values)
         carry_out(job, sets, several)
-        if sets.dev:
+        if "" in sets.dev:
             compare = functools.partial(prepared.agreement, job, sets.dev[""])
     if "do_export" in values and values.do_export:
         export.write(values.output_dir, kind, values.export_frozen_graph,

@@ -15,7 +15,8 @@ from toy_runs import RUNS, flags_of, module_of
 OF_TENSORFLOW_1 = {"pretraining.run", "tagging.run --crf", "similarity.run"}
 TRIED = [run for run in RUNS if "--loss" not in run and (
     run == "run_classifier" or (run in OF_TENSORFLOW_1) == runtime.IS_TENSORFLOW_1)]
-PAGES = {"run_classifier": "fine-tuning", "run_squad": "reading"}  # others are named as their room
+# Others are named as their room.
+PAGES = {"run_classifier": "fine-tuning", "run_squad": "reading", "choice.run": "multiple-choice"}
 # It can be interrupted after any step, of which there are few.
 CHANGES = dict(save_checkpoints_steps=1, num_cpu_replicas=1, train_batch_size=16)
 
