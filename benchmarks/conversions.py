@@ -47,7 +47,7 @@ def values_of(folder: str, pairs: List[Tuple[str, str]]) -> List[Any]:
     trained = model_files.open_folder(folder, "--model")
     if not trained.description():
         return list(mean_states(trained, pairs))
-    model = kinds.open_model(trained)
+    model = kinds.model_in(trained)
     is_reader = task_json.is_reader(trained.description())
     encoded = model.reader().encode([Example(pair if is_reader else pair[:1])
                                      for pair in pairs])

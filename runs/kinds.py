@@ -34,7 +34,7 @@ def class_of(kind: str) -> Type[Capability]:
     return getattr(importlib.import_module(module), name)
 
 
-def open_model(trained: ModelFiles) -> Capability:
+def model_in(trained: ModelFiles) -> Capability:
     """The model in a folder, of the kind that its task.json names."""
     description = trained.description()
     # A model without a description is one that other code has fine-tuned.
@@ -52,6 +52,6 @@ def open_reader(model_dir: str, flag: str = "--output_dir") -> Tuple[ModelFiles,
         flag: that names the directory, for errors.
     """
     trained = model_files.open_folder(model_dir, flag)
-    model = open_model(trained)
+    model = model_in(trained)
     tries.warn_of_ensemble(model_dir)
     return trained, model.reader()._replace(report=model.encoding.report)

@@ -79,7 +79,7 @@ class Prepared(Artifact):
         record = self.record()
         checkpoint = Checkpoint(os.path.join(self._folder, record["checkpoint"]), record["shapes"], {})
         trained = ModelFiles(self._model, self._flag, self._folder, checkpoint)
-        return trained, kinds.open_model(trained).reader()
+        return trained, kinds.model_in(trained).reader()
 
     def make(self) -> None:
         """Converts the model, with TensorFlow; removes the files of other checkpoints."""

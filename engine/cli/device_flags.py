@@ -5,6 +5,7 @@ import os
 import pathlib
 from typing import Optional
 
+import tensorflow.compat.v1 as tf
 from absl import flags
 
 from engine import log, settings
@@ -138,7 +139,8 @@ def compare_workers(values: flags.FlagValues, own: devices.Devices) -> None:
     """Ends a training's workers if one of them computes on other devices, in another precision or with other code."""
     if own.peers.others:
         own.peers.compare("the devices", {
-            **own.facts(), "--precision": devices.chosen_precision(values), "code": _code_hash(),
+            "TensorFlow": tf.VERSION, "devices": f"{len(own.names)} x {own.kind}", "--all_reduce": own.all_reduce,
+            "--precision": devices.chosen_precision(values), "code": _code_hash(),
             "--heartbeat_timeout": values.heartbeat_timeout})
 
 

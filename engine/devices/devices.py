@@ -8,7 +8,7 @@ import os
 import re
 import resource
 import sys
-from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Callable, Iterator, List, NamedTuple, Optional, Tuple
 
 from absl import flags
 
@@ -105,11 +105,6 @@ class Devices(NamedTuple):
         runtime.set_devices(strategy, worker, [
             f"{worker}/device:{name.strip('/').upper()}" for name in self.names])
         return strategy
-
-    def facts(self) -> Dict[str, str]:
-        """Values that must be the same on all workers of a training."""
-        return {"TensorFlow": tf.VERSION, "devices": f"{len(self.names)} x {self.kind}",
-                "--all_reduce": self.all_reduce}
 
     def training_strategy(self) -> Tuple[tf.distribute.Strategy, tf.ConfigProto, str]:
         """A new strategy over the devices of all workers; the configuration of its sessions, and
