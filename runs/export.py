@@ -24,17 +24,10 @@ from engine.errors import UserError
 from engine.model import INFERENCE
 from runs import model_card
 from runs.capability import Capability
-from runs.prepared import WEIGHTS, Prepared
+from runs.prepared import FLOAT32, WEIGHTS, Prepared
 
 # (the file in float32, the one in int8) → how their answers agree, by name; {}: they are not compared
 Compare = Callable[[Prepared, Prepared], Mapping[str, str]]
-
-
-
-def not_compared(exact: Prepared, int8: Prepared) -> Mapping[str, str]:
-    """A `Compare` without a labelled set."""
-    return {}
-
 
 HELP_TOPIC = "Export"  # of the flags defined here
 
@@ -58,6 +51,11 @@ def define_flags(values: flags.FlagValues) -> None:
                         "<output_dir>/export/N, a numbered version as TensorFlow Serving and "
                         f"serving.run take them; N is a number, or {_NEXT}.",
                         flag_values=values)
+
+
+def not_compared(exact: Prepared, int8: Prepared) -> Mapping[str, str]:
+    """A `Compare` without a labelled set."""
+    return {}
 
 
 def check_flags(values: flags.FlagValues, kind: Type[Capability]) -> None:
@@ -199,7 +197,7 @@ def write(output_dir: str, kind: Type[Capability], frozen_type: Optional[str], v
 
 def _prepare(draft: str, int8: Optional[Compare]) -> Optional[Mapping[str, str]]:
     """Writes the files for the service; returns how the one in int8 answers, None without one."""
-    made = [Prepared(draft, "--output_dir", weights) for weights in WEIGHTS[:2 if int8 else 1]]
+    made = [Prepared(draft, "--output_dir", weights) for weights in (WEIGHTS if int8 else [FLOAT32])]
     try:
         for each in made:
             each.make()
