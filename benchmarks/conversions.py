@@ -4,13 +4,13 @@
     --peer_python=PYTHON
 
 Each class is converted to a model folder, and from there back to Hugging Face. 50 questions (a reader reads their
-contexts, too) go through transformers' pipelines and through the model here; all numbers are compared. PEER_PYTHON has torch and transformers.
+contexts, too, and a model of multiple choice chooses one of their halves) go through transformers' pipelines and through the model here; all numbers are compared. PEER_PYTHON has torch and transformers.
 """
 
 import os
 import re
 import tempfile
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Tuple
 
 import numpy as np
 
@@ -48,9 +48,12 @@ def values_of(folder: str, pairs: List[Tuple[str, str]]) -> List[Any]:
     if not trained.description():
         return list(mean_states(trained, pairs))
     model = kinds.model_in(trained)
-    is_reader = task_json.is_reader(trained.description())
-    encoded = model.reader().encode([Example(pair if is_reader else pair[:1])
-                                     for pair in pairs])
+    is_reader, is_chooser = task_json.is_reader(trained.description()), task_json.is_chooser(trained.description())
+    encoded = model.reader().encode([
+        Example(pair if is_reader else (pair[0], *halves(pair[1])) if is_chooser else pair[:1]) for pair in pairs])
+    if is_chooser:
+        logits = predict(trained, encoded.source, lambda *step: model.forward()(*step).predictions)
+        return [[share for _, share in result.scores] for result in encoded.decode(logits)]
     outputs = predict(trained, encoded.source, lambda features, mode: model.outputs(
         {name: features[name] for name in model.inputs}, mode))
     if is_reader:
@@ -63,6 +66,10 @@ def values_of(folder: str, pairs: List[Tuple[str, str]]) -> List[Any]:
         [start for start, _ in formats.units_of(question)] for question, _ in pairs]
     return [{str(start): [labels[scores.argmax()], softmax(scores).max()] for start, scores in zip(*row)}
             for row in zip(starts, outputs["scores"])]
+
+
+def halves(text: str) -> Tuple[str, str]:
+    return text[:len(text) // 2], text[len(text) // 2:]
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -109,28 +116,28 @@ def difference(ours: List[Any], theirs: List[Any]) -> float:
     return float(largest)
 
 
-def converted(folder: str, name: str) -> Optional[str]:
-    """Converts a class's folder and the result again; returns why it is refused."""
+def converted(folder: str, name: str) -> bool:
+    """Converts a class's folder and the result again; returns whether it is taken."""
     here = os.path.join(folder, HERE, name)
     try:
         convert.convert_from_huggingface(os.path.join(folder, THERE, name), here)
-    except UserError as error:
-        return str(error).split(": ", 1)[-1]
+    except UserError:
+        return False
     convert.convert_from_tensorflow(here, os.path.join(folder, BACK, name))
-    return None
+    return True
 
 
 def compared(names: List[str], folder: str, args: Any) -> List[Dict[str, str]]:
     """The rows of the table, of the classes whose models are in `folder`."""
     pairs, texts = read_pairs(args.texts), os.path.join(folder, "texts.json")
     files.write_json(texts, pairs)
-    refused = {name: converted(folder, name) for name in names}
-    folders = [os.path.join(folder, place, name) for place in (THERE, BACK) for name in names if not refused[name]]
+    taken = {name: converted(folder, name) for name in names}
+    folders = [os.path.join(folder, place, name) for place in (THERE, BACK) for name in names if taken[name]]
     theirs = report.answer_of(args.peer_python, "-m", PEER, "read", f"--texts={texts}", "--folders", *folders)
     rows = []
-    for name, why in refused.items():
-        row = {"class": f"`{name}`", "in": "refused", "and back, as": why}
-        if not why:
+    for name, is_taken in taken.items():
+        row = {"class": f"`{name}`", "in": "refused", "and back, as": "–"}
+        if is_taken:
             ours, back = values_of(os.path.join(folder, HERE, name), pairs), os.path.join(folder, BACK, name)
             differences = [difference(ours, theirs[os.path.join(folder, place, name)]) for place in (THERE, BACK)]
             architecture, = files.read_json(os.path.join(back, huggingface.CONFIG), "config")["architectures"]

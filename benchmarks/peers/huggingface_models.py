@@ -2,8 +2,8 @@
 
 Runs in an environment of its own (`torch`, `transformers`). The first command writes a folder for each
 class. BERT has the encoder of --model_dir; the other encoders and all heads are random. The second prints the
-numbers that the models in --folders compute for --texts, a JSON list of [question, context]. Only a reader
-reads the contexts.
+numbers that the models in --folders compute for --texts, a JSON list of [question, context]. A reader reads the
+contexts, a model of multiple choice chooses one of their halves, the others read the questions alone.
 
   python -m benchmarks.peers.huggingface_models make --model_dir=MINILM --output_dir=DIR
   python -m benchmarks.peers.huggingface_models read --texts=FILE --folders DIR/BertModel
@@ -59,7 +59,7 @@ def read(args):
 
 def values_of(folder, pairs):
     """Of each text: a classifier's probabilities; the tag and probability of the token at each character
-    where one begins; each token's probabilities as start and end of the answer; the mean state."""
+    where one begins; each token's probabilities as start and end of the answer; the halves'; the mean state."""
     task = AutoConfig.from_pretrained(folder).architectures[0].partition("For")[2]
     tokenizer = AutoTokenizer.from_pretrained(folder)
     if task == "QuestionAnswering":  # transformers has no pipeline for it any more
@@ -67,6 +67,13 @@ def values_of(folder, pairs):
         for question, context in pairs:
             output = model(**tokenizer(question, context, return_tensors="pt"))
             yield torch.softmax(torch.cat([output.start_logits, output.end_logits]), -1).tolist()
+        return
+    if task == "MultipleChoice":
+        model = transformers.AutoModelForMultipleChoice.from_pretrained(folder).eval()
+        for question, context in pairs:
+            halves = context[:len(context) // 2], context[len(context) // 2:]
+            encoded = tokenizer([question] * 2, list(halves), padding=True, return_tensors="pt")
+            yield torch.softmax(model(**{name: values[None] for name, values in encoded.items()}).logits[0], -1).tolist()
         return
     names = {"SequenceClassification": "text-classification", "TokenClassification": "token-classification"}
     options = {"SequenceClassification": {"top_k": None}, "TokenClassification": {"ignore_labels": []}}
