@@ -208,6 +208,9 @@ def _prepare(draft: str, int8: Optional[Compare]) -> Optional[Mapping[str, str]]
     if not int8:
         return None
     compared = int8(*made)
+    if not compared:
+        log.warn("--export_int8: how the answers in int8 differ is not known; --do_eval in the same command, with a "
+                 "labelled dev set, compares them")
     for name, value in compared.items():
         log.info(f"int8 beside float32: {name}: {value}")
     return compared
