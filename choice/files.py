@@ -190,7 +190,7 @@ def open_file(path: str, given: Given, header: Optional[bool], *, labelled: bool
 
 
 def _found(table: Table, lists: Sequence[int], given: Given, labelled: bool) -> Given:
-    """The columns that the flags or their own names tell; of the choices, those of `lists` or one for each."""
+    """The columns by the flags, or else by their names. Choices are in one of `lists`, or in a column each."""
     def named(flag: str, of_flag: Sequence[str], *common: Sequence[str], among: Sequence[int] = range(table.width)
               ) -> List[int]:
         places = (table.named(names, among) for names in common)

@@ -212,7 +212,7 @@ def _shares(description: Mapping[str, Any], one: Mapping[str, np.ndarray], other
 
 
 def main(model: str, flag: str, weights: str, folder: str) -> None:
-    """Makes the file in a folder; exits with a line of error, and one of the statuses above or that of bad input."""
+    """Makes the file in a folder. An error is one line; the exit status says of which kind."""
     try:
         Prepared(model, flag, weights, folder).make()
     except onnx_file.CannotConvert as error:

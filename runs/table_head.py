@@ -35,7 +35,7 @@ NUMBERS = ("id", "index", "idx", "guid")  # names of columns that number the row
 _HEADER_NAMES = {*itertools.chain(*NAMES.values(), *PAIRS), *NUMBERS}
 _NUM_HEAD_ROWS = 1000
 
-Place = Union[int, Tuple[int, ...]]  # a column's index, from 0, or those of several of labels
+Place = Union[int, Tuple[int, ...]]  # the index of a column, from 0; a tuple for several columns of labels
 
 
 class Table(NamedTuple):
@@ -60,7 +60,7 @@ class Table(NamedTuple):
                         f"{self.describe()}")
 
     def place(self, column: str, role: str) -> Place:
-        """The `position`; for labels also those of several columns."""
+        """The `position` of a column, or of each column of labels."""
         if role != "label" or "," not in column or column in self.names:
             return self.position(column, role)
         return tuple(self.position(name.strip(), role) for name in column.split(","))

@@ -26,7 +26,7 @@ from runs.prepared import Prepared
 from serving import without_tensorflow
 
 TENSORFLOW, ONNXRUNTIME, INT8 = ENGINES = ("tensorflow", "onnxruntime", "int8")
-# Twice the threads must compute a step in this part of the time: what they use up is missing for other steps.
+# Twice the threads must cut the time of a step to this share: other steps lack the cores that they use.
 _LEAST_GAIN = 0.6
 _TRIALS = 5
 _SOON = 0.01  # seconds, after which a text is answered soon enough by one thread
@@ -68,7 +68,7 @@ class TensorFlowSession:
 
 
 class OnnxSession:
-    """A `TensorFlowSession` that onnxruntime computes on the CPU: a step on one core, beside those of other threads.
+    """The same for onnxruntime on the CPU, which computes each of several steps at a time on one core.
 
     Args:
         file: the model's.

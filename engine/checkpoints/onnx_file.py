@@ -99,7 +99,7 @@ def open_session(path: str, threads: int) -> Any:
 
 
 def quantize(path: str, source: str) -> None:
-    """Writes a file whose weights are int8, but for those of the output layer; it computes with numbers of 8 bits.
+    """Writes a file with the encoder's weights in int8, and the output layer's in float32.
 
     Args:
         path: in a folder for temporary files.
@@ -116,12 +116,17 @@ def quantize(path: str, source: str) -> None:
         raise UserError(f"{source} is int8 already: give the model in float32")
     options = {"optimize_model": False} if "optimize_model" in inspect.signature(
         quantization.quantize_dynamic).parameters else {}  # of onnxruntime 1.10
-    logging.getLogger().setLevel(logging.ERROR)  # it advises to shrink the graph first, which tf2onnx has done
     beside = f"{path}.source.onnx"  # it writes another file beside its source
     os.symlink(os.path.abspath(source), beside)
-    quantization.quantize_dynamic(
-        pathlib.Path(beside), pathlib.Path(path), per_channel=True, weight_type=quantization.QuantType.QInt8,
-        nodes_to_exclude=_products_outside(graph), **options)
+    logger = logging.getLogger()
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # it advises to shrink the graph first, which tf2onnx has done
+    try:
+        quantization.quantize_dynamic(
+            pathlib.Path(beside), pathlib.Path(path), per_channel=True, weight_type=quantization.QuantType.QInt8,
+            nodes_to_exclude=_products_outside(graph), **options)
+    finally:
+        logger.setLevel(level)
     os.remove(beside)
 
 

@@ -207,7 +207,7 @@ def _describe_step(step: int, source: batches.Source, plan: TrainingPlan,
 def _gradients_of(run: Run, initial_values: checkpoints.InitialValues, is_compiled: bool):
     """A function from a replica's batch to its loss, gradients and pool (None: its loss needs none).
 
-    Each gradient is that of a trainable variable, in their order, or None.
+    The gradients are in the order of the trainable variables; None where the loss does not depend on one.
     """
     settings = run.settings.training
     micro_batches = settings.gradient_accumulation_steps
