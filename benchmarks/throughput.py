@@ -14,6 +14,7 @@ joined up so that each example fills all 128 tokens (full).
 """
 
 import argparse
+import glob
 import json
 import os
 import re
@@ -177,6 +178,8 @@ def write_model(name: str, model: str, data: str, folder: str) -> str:
     if name == "chnsenticorp":
         config["vocab_size"], start = 21128, ""
         shutil.copy(os.path.join(data, "vocab/chinese/vocab.txt"), folder)
+        for file in glob.glob(f"{glob.escape(folder)}/bert_model.ckpt*"):
+            os.remove(file)  # the peer would start from it
     files.write_json(path, config)
     return start
 
