@@ -93,7 +93,7 @@ class ServedModel:
 
     def __init__(self, name: str, folder: str, version: str, values: flags.FlagValues, devices: Devices):
         self.name, self.devices = name, devices
-        trained, self.reader, self._sessions = session.open_model(values.engine, folder, devices)
+        trained, self.reader, self._sessions = session.open_sessions(values.engine, folder, devices)
         self.dtype = self._sessions[0].dtype
         self.tokenizer = vocabulary.load_tokenizer(
             trained.file(vocabulary.FILE), vocabulary.is_lower_cased(trained.folder))
@@ -167,7 +167,7 @@ def versions(folder: str) -> List[Tuple[str, str]]:
             for number in sorted(export.versions(folder), reverse=True)] or [(folder, "")]
 
 
-def open_newest(name: str, folder: str, values: flags.FlagValues, devices: Devices) -> ServedModel:
+def serve(name: str, folder: str, values: flags.FlagValues, devices: Devices) -> ServedModel:
     """Opens the model in a folder, or the newest of the numbered versions in it: FOLDER/1, FOLDER/2 …"""
     *newer, oldest = versions(folder)
     for version in newer:

@@ -79,7 +79,7 @@ def main(values: flags.FlagValues) -> None:
             values.host, settings.in_range(values, "port", 0, 65535)) as listener:
         models, found = {}, device_flags.find_devices(values, training=False)
         for name, folder in named.items():
-            models[name] = model.open_newest(name, folder, values, found)
+            models[name] = model.serve(name, folder, values, found)
             stack.callback(models[name].close)
         without_tensorflow.end()
         signals = stack.enter_context(interruption.InterruptLater())

@@ -124,14 +124,14 @@ class OnnxSession:
 Session = Union[TensorFlowSession, OnnxSession]
 
 
-class Opened(NamedTuple):
+class OpenSessions(NamedTuple):
     """A model that is ready to compute."""
     trained: ModelFiles
     reader: Reader
     sessions: List[Session]  # one for each device, or one of onnxruntime for all
 
 
-def open_model(engine: Optional[str], folder: str, devices: Devices) -> Opened:
+def open_sessions(engine: Optional[str], folder: str, devices: Devices) -> OpenSessions:
     """Opens the model in a folder.
 
     Args:
@@ -146,7 +146,7 @@ def open_model(engine: Optional[str], folder: str, devices: Devices) -> Opened:
             with _whole(file_of(engine, folder)) as kept:
                 trained, reader = kept.open()
                 example = prepared.features(prepared.example_of(reader))
-                return Opened(trained, reader, [OnnxSession(kept, example, devices)])
+                return OpenSessions(trained, reader, [OnnxSession(kept, example, devices)])
         except CannotConvert as error:
             if engine:
                 raise UserError(f"--engine={engine}: {error}") from error
@@ -155,7 +155,7 @@ def open_model(engine: Optional[str], folder: str, devices: Devices) -> Opened:
                 without_tensorflow.start_again()
     trained, reader = kinds.open_reader(folder, "--model")
     example = prepared.features(prepared.example_of(reader))
-    return Opened(trained, reader, [TensorFlowSession(trained, reader, example, devices, device)
+    return OpenSessions(trained, reader, [TensorFlowSession(trained, reader, example, devices, device)
                                     for device in devices.names])
 
 

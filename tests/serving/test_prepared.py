@@ -38,7 +38,7 @@ model.define_flags(values)
 values(["", "--num_gpus=0", *sys.argv[1:2]])
 devices = device_flags.find_devices(values, training=False)
 asked = json.load(sys.stdin)
-models = {folder: model.open_newest("toy", folder, values, devices) for folder in asked}
+models = {folder: model.serve("toy", folder, values, devices) for folder in asked}
 without_tensorflow.end()
 for folder, texts in asked.items():
     results = models[folder].answer([Example(tuple(text)) for text in texts], truncate=True,

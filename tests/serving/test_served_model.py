@@ -19,7 +19,7 @@ from runs.capability import PAIR
 from runs.rows import Example
 from runs.text_predictor import TextPredictor
 from serving import model, session
-from serving.model import Deadline, TooLong, open_newest
+from serving.model import Deadline, TooLong
 from services import toy_models
 
 SECONDS = 60.0
@@ -35,7 +35,7 @@ def values_of(**options):
 
 def serve(folder, **options):
     values = values_of(**options)
-    return open_newest("toy", str(folder), values, device_flags.find_devices(values, training=False))
+    return model.serve("toy", str(folder), values, device_flags.find_devices(values, training=False))
 
 
 def answer(served, examples, truncate=True):

@@ -59,7 +59,7 @@ def test_the_newest_version_that_opens_is_served(exported, tmp_path, capfd):
     values = flags.FlagValues()
     model.define_flags(values)
     values(["", "--num_cpu_replicas=1", "--engine=tensorflow"])
-    served = model.open_newest("toy", str(tmp_path / "models"), values,
+    served = model.serve("toy", str(tmp_path / "models"), values,
                               device_flags.find_devices(values, training=False))
     assert served.sha == "2" and "the version before it is served" in capfd.readouterr().err
     assert served.card.startswith("# ")
