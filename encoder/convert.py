@@ -369,7 +369,7 @@ def main(values: flags.FlagValues) -> None:
         print(f"wrote {log.visible(values.to_onnx)}")
         return
     if values.int8:
-        raise UserError("--int8 needs --to_onnx; set both or neither")
+        raise UserError("--int8 needs --to_onnx, which is not set")
     sources = [name for name in _CONVERSIONS if values[name].value]
     if len(sources) != 1:
         raise UserError("give one of --from_huggingface, --from_tensorflow and --from_checkpoint")

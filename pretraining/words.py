@@ -26,7 +26,7 @@ def segmenter(name: Optional[str], *, do_whole_word_mask: bool) -> Optional[Word
     """What divides texts into words, or without a name into characters; None if words do not matter."""
     if not do_whole_word_mask:
         if name:
-            raise UserError(f"--word_segmenter={name} needs --do_whole_word_mask; set both or neither")
+            raise UserError(f"--word_segmenter={name} needs --do_whole_word_mask, which is not set")
         return None
     if name != JIEBA:
         return str.split if name == SPACES else iter

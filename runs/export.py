@@ -62,7 +62,7 @@ def check_flags(values: flags.FlagValues, kind: Type[Capability]) -> None:
     """Raises a UserError for an output that cannot be written, before the hours of training."""
     for name in ("export_frozen_graph", "export_int8", "export_version"):
         if values[name].value and not values.do_export:
-            raise UserError(f"--{name} needs --do_export; set both or neither")
+            raise UserError(f"--{name} needs --do_export, which is not set")
     if not values.do_export:
         if values.output_dir and checkpoints.is_saved_model(values.output_dir):
             raise UserError(f"--output_dir={values.output_dir} is an export, in which nothing is "

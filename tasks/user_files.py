@@ -99,8 +99,8 @@ def _check_kind(values: flags.FlagValues, trained: Optional[label_types.Kind]) -
     if separator is not None and not separator.strip():
         raise UserError(f"--label_separator={separator!r}: must not be blank")
     if separator is not None and values.label_kind != label_types.MultiLabel.name:
-        raise UserError(f"--label_separator={separator!r} needs --label_kind=multi_label; set "
-                        "both or neither")
+        raise UserError(f"--label_separator={separator!r} needs --label_kind=multi_label, "
+                        "which is not set")
     for name, known in (("label_kind", trained.name),
                         ("label_separator", trained.separator)) if trained else ():
         if values[name].value not in (None, known):
@@ -217,7 +217,7 @@ def _warn_of_odd(counts: Counter[str], lines: Dict[str, int], file: str, *, may_
     if single:
         log.warn(f"{file}: {len(single):,} of {len(counts):,} labels have one example each, "
                  f"too few to learn from, such as {log.brief(repr(single[0]))} on line "
-                 f"{lines[single[0]]}; are --label_column and --label_kind right?")
+                 f"{lines[single[0]]}; are --label_column, --label_kind and --header right?")
 
 
 def _more_labels(split: Split, kind: label_types.Kind) -> Sequence[str]:
