@@ -131,9 +131,15 @@ def is_needed(*outputs: Artifact, replaces: Collection[str] = (DAMAGED,)) -> boo
 @contextlib.contextmanager
 def making(*outputs: Artifact, replaces: Collection[str] = (DAMAGED,)) -> Iterator[bool]:
     """A context in which no other process makes these outputs; yields `is_needed`."""
-    paths = [output.path for output in outputs]
-    with files.written_alone(*paths):
+    paths, refused = [output.path for output in outputs], None
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(files.written_alone(*paths))
+        except OSError as error:  # on a read-only disk outputs can be whole
+            refused = error
         must_make = is_needed(*outputs, replaces=replaces)
+        if must_make and refused:
+            raise refused
         if not must_make:
             log.info(f"{', '.join(paths)} {'is' if len(paths) == 1 else 'are'} whole: nothing is left to do")
         yield must_make

@@ -1,12 +1,13 @@
 """An output is known to be whole, or says why not; a file that grows is never mixed up."""
 
 import contextlib
+import errno
 import json
 import os
 
 import pytest
 
-from engine.disk import artifact
+from engine.disk import artifact, scratch
 from engine.disk.artifact import Artifact, GrowingFile
 from engine.errors import UserError
 
@@ -87,6 +88,21 @@ def test_the_header_is_written_once_and_to_an_empty_file_too(path):
     assert content(path) == "name\na\nb\n"
     write(f"{path}.2", [], header="name\n")
     assert content(f"{path}.2") == "name\n" and opened(f"{path}.2").is_whole
+
+
+def test_on_a_disk_that_takes_no_file_what_is_whole_is_whole_and_the_rest_is_refused(path, monkeypatch, capsys):
+    write(path, ["a\n"])
+    whole, missing = opened(path), opened(f"{path}.2")
+
+    def refused(path, output):  # tests may run as root, whom the mode of a folder does not stop
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+
+    monkeypatch.setattr(scratch, "exclusive", refused)
+    with artifact.making(whole) as must_make:
+        assert not must_make
+    assert f"{path} is whole: nothing is left to do" in capsys.readouterr().err
+    with pytest.raises(OSError, match="Read-only"), artifact.making(missing):
+        pass
 
 
 def as_1_0_0_left_it(path):
