@@ -1,5 +1,6 @@
 """Multiple choice as a capability (`runs.capability`): the model chooses one of a question's answers."""
 
+import functools
 import json
 import os
 from typing import Any, Dict, Iterator, List, Mapping, Sequence
@@ -10,7 +11,7 @@ from absl import flags
 
 from choice import data, files, model
 from choice.data import ChoiceSet
-from choice.files import ChoiceFile
+from choice.files import ChoiceFile, Trained
 from encoder import classifier, model_files, task_json
 from encoder.encoding import Encoding
 from encoder.model_files import ModelFiles
@@ -33,13 +34,14 @@ class Chooser(Capability):
 
     Attributes:
         files: of a run, by the names of the sets.
+        trained: how the training file was read.
     """
     verb, unit, prediction_files = "Choosing", "choices", ("test_results.tsv", "predict.txt")
     inputs = {"input_ids": 3, "input_mask": 3, "segment_ids": 3}
 
-    def __init__(self, opened: Mapping[str, ChoiceFile], config: BertConfig, encoding: Encoding):
+    def __init__(self, opened: Mapping[str, ChoiceFile], trained: Trained, config: BertConfig, encoding: Encoding):
         super().__init__(config, encoding)
-        self.files = opened
+        self.files, self.trained = opened, trained
 
     @classmethod
     def open(cls, trained: ModelFiles) -> "Chooser":
@@ -47,7 +49,7 @@ class Chooser(Capability):
         if not description or not task_json.is_chooser(description):
             raise UserError(f"{trained.flag}={trained.path} was not trained to choose among answers; train it "
                             "(python -m choice.run with --do_train)")
-        chooser = cls({}, trained.config(), trained.encoding(description["max_seq_length"]))
+        chooser = cls({}, trained_on(trained.folder), trained.config(), trained.encoding(description["max_seq_length"]))
         chooser.require(trained.checkpoint, trained.flag)
         return chooser
 
@@ -110,7 +112,7 @@ class Chooser(Capability):
                        for number, (right, shares) in wrong.items()])]
 
     def describe(self) -> Dict[str, Any]:
-        return task_json.OF_CHOOSER
+        return {**task_json.OF_CHOOSER, **{name: value for name, value in self.trained._asdict().items() if value}}
 
     def outputs(self, inputs: Dict[str, tf.Tensor], mode: Mode) -> Dict[str, tf.Tensor]:
         return {"probabilities": tf.nn.softmax(model.scores_of(self.config, inputs, mode))}
@@ -137,7 +139,15 @@ padding; `segment_ids`, 1 on the choice and its `[SEP]`, else 0. A choice of pad
             return Encoded(questions.source(), decode, questions.records.scalars("num_left_out"))
 
         return Reader(self.forward(), encode, Takes(3, None, ("Question", "Choice")), ["choice", "probabilities"],
-                      "chooses an answer to a question", read=files.reader)
+                      "chooses an answer to a question", read=functools.partial(files.reader, self.trained))
+
+
+def trained_on(folder: str) -> Trained:
+    """How the training file of the model in a folder was read, as far as its task.json says it."""
+    defaults = files.UNKNOWN._asdict()
+    types = {name: (list, tuple) if value == () else type(value) for name, value in defaults.items()}
+    description = task_json.read(folder, types, defaults)
+    return Trained(*(description[name] for name in types)) if description else files.UNKNOWN
 
 
 def _probabilities(questions: ChoiceSet, predict: Predict) -> List[np.ndarray]:

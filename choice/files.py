@@ -41,6 +41,18 @@ class Given(NamedTuple):
     answer: Sequence[str] = ()  # one, or none
 
 
+class Trained(NamedTuple):
+    """How a training file was read: an entry each of task.json."""
+    text_columns: Sequence[str] = ()
+    choice_columns: Sequence[str] = ()  # (): not known, as of a model that was converted
+    answer_column: Sequence[str] = ()
+    num_columns: int = 0
+    answers: str = ""  # one of _WAYS
+
+
+UNKNOWN = Trained()
+
+
 class Question(NamedTuple):
     """A question and its choices."""
     context: str  # what it is about; "" for a question by itself
@@ -56,11 +68,11 @@ class Question(NamedTuple):
                                 for choice in self.choices)) if self.context else (self.text, *self.choices)
 
     def right(self, way: str) -> Optional[int]:
-        """The number of the right choice, from 0; None if the answer names none in this way, one of _WAYS."""
+        """The number of the right choice, from 0; None if the answer does not name one in this way, one of _WAYS."""
         names, answer = list(map(str, _WAYS[way](self))), self.answer
         if way == _LABELS and not self.labels:
             answer = answer.upper()
-        return names.index(answer) if answer in names else None
+        return names.index(answer) if names.count(answer) == 1 else None
 
 
 # How answers name choices → the names of a question's choices.
@@ -79,6 +91,10 @@ class ChoiceFile(NamedTuple):
     split: Optional[Split]  # of a table
     way: str = ""  # one of _WAYS
 
+    def trained(self) -> Trained:
+        """How it was read, for other files."""
+        return Trained(*self.columns, len(self.names), self.way)
+
     def questions(self, odd: Optional[OddRows] = None, part: Optional[Part] = None) -> Iterator[Optional[Question]]:
         """The questions of the file or a part; `odd` counts those that cannot be read, which are None."""
         return (row and attempt(odd, None, self._question, where, row) for where, row in self._rows(odd, part))
@@ -89,7 +105,7 @@ class ChoiceFile(NamedTuple):
             question = self._question(where, row)
             right = question.right(self.way) if self.way else None
             if self.way and right is None:
-                raise UserError("{}, {} {}: the answer is {}, and must be one of the {} choices; in this file answers "
+                raise UserError("{}, {} {}: the answer is {}, and must name one of the {} choices; in this file answers "
                                 "are {}".format(*where, log.brief(repr(question.answer)), len(question.choices), self.way))
             yield Example(question.texts(), right)
 
@@ -100,17 +116,19 @@ class ChoiceFile(NamedTuple):
                 for line, _, example in read_rows(None, self.split, "", odd, part=part))
 
     def _question(self, where: Where, row: Mapping[str, Any]) -> Question:
-        texts, names, answer = self.columns
-        labels, choices = _listed(row.get(names[0])) if len(names) == 1 else (
+        place, (texts, names, answer) = "{}, {} {}".format(*where), self.columns
+        needed = [*texts, *answer, *(names if len(names) == 1 else [])]
+        missing = next((name for name in needed if name not in row), None)
+        if missing is not None:
+            raise UserError(f"{place}: there is no {missing!r}")
+        labels, choices = _listed(row[names[0]]) if len(names) == 1 else (
             [], [row[name] for name in names if row.get(name) not in (None, "")])
         if len(choices) < 2 or labels and len(labels) != len(choices):
-            raise UserError("{}, {} {}: a question has two choices or more, and as many labels or none, not {}".format(
-                *where, log.brief(json.dumps([*choices, *labels]))))
-        named = [(name, row.get(name)) for name in (*texts, *answer)] + [(names[0], each) for each in (*choices, *labels)]
-        for name, value in named:
-            if not isinstance(value, (str, int, float)):
-                raise UserError("{}, {} {}: {!r} is {}, and must be a text".format(*where, name, json.dumps(value)[:40]))
-        written = [text_files.whole_characters(str(value)).strip() for _, value in named]
+            found = row[names[0]] if len(names) == 1 else choices
+            raise UserError(f"{place}: a question has two choices or more, in a list that may have a label for each or in "
+                            f"columns of their own, and {', '.join(names)} has {log.brief(json.dumps(found))}")
+        named = [(name, row[name]) for name in (*texts, *answer)] + [(names[0], each) for each in (*choices, *labels)]
+        written = [text_files.as_text(place, name, value).strip() for name, value in named]
         first, last = len(texts) + len(answer), len(named) - len(labels)
         return Question(*["", *written[:len(texts)]][-2:], written[first:last], written[last:],
                         "".join(written[len(texts):first]))
@@ -144,10 +162,15 @@ def _objects(path: Path, odd: Optional[OddRows] = None) -> Rows:
 def _values(path: Path, odd: Optional[OddRows]) -> Tuple[str, Iterable[Tuple[Any, Any]]]:
     """The objects of a file with their numbers, and what the numbers count: lines, or entries of one document."""
     if str(path).lower().endswith(".json"):
+        text = files.read_text(str(path), "the file of questions", files.DOCUMENT_BYTES)
         try:
-            document = json.loads(files.read_text(str(path), "the file of questions", files.DOCUMENT_BYTES))
-        except (ValueError, RecursionError):  # as that of an object a line
-            return "line", text_files.json_objects(path, odd)
+            document = text_files.json_value(text)
+        except (ValueError, RecursionError) as error:
+            first, _, others = text.lstrip().partition("\n")
+            if others and first.rstrip().endswith("}"):  # an object a line
+                return "line", text_files.json_objects(path, odd)
+            place = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+            raise UserError(f"{path}{place}: not JSON ({getattr(error, 'msg', error)})") from error
         values = document if isinstance(document, list) else [document]
         if not all(isinstance(value, dict) for value in values):
             raise UserError(f"{path}: must have an object for each question, or for each text with its questions")
@@ -156,8 +179,8 @@ def _values(path: Path, odd: Optional[OddRows]) -> Tuple[str, Iterable[Tuple[Any
 
 
 def open_file(path: str, given: Given, header: Optional[bool], *, labelled: bool,
-              like: Optional[ChoiceFile] = None) -> ChoiceFile:
-    """Finds out what is where in a file; with the columns of the file `like`, and answers as there, if they fit."""
+              like: Trained = UNKNOWN) -> ChoiceFile:
+    """Finds out what is where in a file; with columns as in the file `like`, and answers as there, if they fit."""
     split, lists = None, []
     if path.lower().endswith((".json", ".jsonl")):
         odd = OddRows("")
@@ -172,28 +195,39 @@ def open_file(path: str, given: Given, header: Optional[bool], *, labelled: bool
         table = table_head.read(path, header, _HEADER_NAMES)
         split = Split(path, Columns(tuple(range(table.width)), header=bool(table.names), width=table.width), table.format)
         names = tuple(map(table.column, range(table.width)))
-        if not table.names and not (like and like.names == names):  # a question, its choices, the answer
-            given = Given(given.texts or names[:1], given.choices or names[1:len(names) - labelled],
-                          given.answer or names[-1:])
-    if like and {*like.columns.texts, *like.columns.choices} <= set(names):
-        given = like.columns
+    if like.choice_columns and (table.names or table.width == like.num_columns) and all(
+            name in names for name in (*like.text_columns, *like.choice_columns)):
+        given = Given(*like[:3])
+    elif not table.names:  # a question, its choices, the answer
+        given = Given(given.texts or names[:1], given.choices or names[1:len(names) - labelled],
+                      given.answer or names[-1:])
     file = ChoiceFile(path, _found(table, lists, given, labelled), names, split)
     if labelled:
-        ways, fits = sorted(_WAYS, key=lambda name: not like or name != like.way), dict.fromkeys(_WAYS, 0)
-        for question in file.questions():
-            fits.update({name: fits[name] + 1 for name in ways if question.right(name) is not None})
-        file = file._replace(way=max(ways, key=lambda name: fits[name]))
+        file = file._replace(way=_way(file, like.answers))
     log.info(f"{path}: questions in {', '.join(file.columns.texts)}, choices in {', '.join(file.columns.choices)}"
              + (f", answers in {file.columns.answer[0]} ({file.way})" if labelled else "")
              + "; to change that, set --text_column, --choice_column, --answer_column or --header")
     return file
 
 
+def _way(file: ChoiceFile, likely: str) -> str:
+    """How most answers name choices; of several such ways, the one that is `likely`, or else the first of _WAYS."""
+    fits = dict.fromkeys(sorted(_WAYS, key=lambda way: way != likely), 0)
+    for question in file.questions():
+        fits.update({way: count + 1 for way, count in fits.items() if question.right(way) is not None})
+    found = max(fits, key=lambda way: fits[way])
+    for other in (way for way, count in fits.items() if count == fits[found] > 0 and likely != found != way):
+        if any(question.right(found) != question.right(other) for question in file.questions()):
+            log.warn(f"{file.path}: the answers in {file.columns.answer[0]} could be {other}, and are read as {found}; "
+                     "if that is wrong, write the text of the right choice as the answer")
+    return found
+
+
 def _found(table: Table, lists: Sequence[int], given: Given, labelled: bool) -> Given:
     """The columns by the flags, or else by their names. Choices are in one of `lists`, or in a column each."""
     def named(flag: str, of_flag: Sequence[str], *common: Sequence[str], among: Sequence[int] = range(table.width)
               ) -> List[int]:
-        places = (table.named(names, among) for names in common)
+        places = (table.named(names, flag, among) for names in common)
         return [table.position(name, flag) for name in of_flag] or [place for place in places if place is not None]
 
     texts = named("text", given.texts, _CONTEXTS, _QUESTIONS)
@@ -201,6 +235,8 @@ def _found(table: Table, lists: Sequence[int], given: Given, labelled: bool) -> 
     free = [position for position in range(table.width) if position not in choices]
     answer = named("answer", given.answer, _ANSWERS, among=free) if labelled else []
     found = texts, choices, answer
+    if len({*itertools.chain(*found)}) < sum(map(len, found)):
+        raise UserError(f"{table.path}: --text_column, --choice_column and --answer_column must be different columns")
     for flag, its in zip(("text", "choice", "answer")[:2 + labelled], found):
         if not its:
             raise UserError(f"{table.path} has no column with a common name for --{flag}_column; {table.describe()}")
@@ -217,10 +253,10 @@ def _each(table: Table) -> List[int]:
     return [position for _, position in sorted(max(groups.values(), key=len, default=[]))]
 
 
-def reader(path: Path, header: Optional[bool], odd: OddRows) -> Iterator[Example]:
+def reader(like: Trained, path: Path, header: Optional[bool], odd: OddRows) -> Iterator[Example]:
     """The questions of a file or a part of one, for `Reader.read`."""
     if isinstance(path, Part) and str(path).lower().endswith(".json"):
         raise UserError(f"--shard: {path} is one document; a .jsonl file, with an object a line, can be divided")
-    file = open_file(str(path), Given(), header, labelled=False)
+    file = open_file(str(path), Given(), header, labelled=False, like=like)
     return (Example(question.texts()) if question else UNREAD
             for question in file.questions(odd, path if isinstance(path, Part) else None))

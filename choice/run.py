@@ -11,13 +11,13 @@ RACE's, with a text and its questions. The names of the columns decide, and the 
 Questions may have different numbers of choices. Batch sizes are per replica (GPU) and count questions.
 """
 
-from typing import Dict
+from typing import Dict, Tuple
 
 from absl import flags
 
 from choice import files
-from choice.capability import Chooser
-from choice.files import ChoiceFile, Given
+from choice.capability import Chooser, trained_on
+from choice.files import ChoiceFile, Given, Trained
 from encoder import model_flags
 from engine.cli import command
 from runs import sets, training_command
@@ -41,16 +41,25 @@ def define_flags() -> flags.FlagValues:
 
 def main(values: flags.FlagValues) -> None:
     """Trains, evaluates, predicts and exports, as the flags ask."""
-    training_command.run(values, Chooser, lambda values: Chooser(_opened(values), *model_flags.load_model(values)))
+    training_command.run(values, Chooser, lambda values: Chooser(*_opened(values), *model_flags.load_model(values)))
 
 
-def _opened(values: flags.FlagValues) -> Dict[str, ChoiceFile]:
-    """The files of the sets; those beside the training set, which comes first, have its columns."""
+def _opened(values: flags.FlagValues) -> Tuple[Dict[str, ChoiceFile], Trained]:
+    """The files of the sets, and how that of the training is read: the others are read alike.
+
+    Flags name the columns of the first file, or without a training those of all.
+    """
     given, opened = Given(values.text_column, values.choice_column, values.answer_column), {}
+    folder = model_flags.used_folder(values)
+    trained = trained_on(folder) if folder and not values.do_train else files.UNKNOWN
+    if any(given):
+        trained = Trained(answers=trained.answers)
     for name in sets.wanted(values):
         opened[name] = files.open_file(sets.find(values, name, files.EXTENSIONS), given, values.header,
-                                       labelled=name != "test", like=opened.get("train"))
-    return opened
+                                       labelled=name != "test", like=trained)
+        if name == "train":
+            trained = opened[name].trained()
+    return opened, trained
 
 
 if __name__ == "__main__":

@@ -228,9 +228,9 @@ def warn_of_unread(table: Table, free: Sequence[int], flag: str) -> None:
 
 def _find_by_name(positions: Dict[str, Place], role: str, table: Table) -> None:
     """Adds a free column with a common name as the role's, if the role has none yet."""
-    position = table.named(NAMES[role], _free(positions, table))
-    if role not in positions and position is not None:
-        positions[role] = table.position(table.names[position], role)
+    if role not in positions:
+        position = table.named(NAMES[role], role, _free(positions, table))
+        positions.update({} if position is None else {role: position})
 
 
 def _find_pair(positions: Dict[str, Place], table: Table) -> None:

@@ -65,20 +65,27 @@ class Table(NamedTuple):
             return self.position(column, role)
         return tuple(self.position(name.strip(), role) for name in column.split(","))
 
-    def named(self, names: Iterable[str], among: Optional[Iterable[int]] = None) -> Optional[int]:
-        """The column, one of those `among`, that has one of these names, the likeliest first."""
-        return next((position for position, in self._all_named(zip(names), among)), None)
+    def named(self, names: Iterable[str], role: str, among: Optional[Iterable[int]] = None) -> Optional[int]:
+        """The column, one of those `among`, that has one of these names, the likeliest first.
+
+        Raises a UserError if another column has the very name.
+        """
+        return next((position for position, in self._all_named(zip(names), role, among)), None)
 
     def named_pair(self, pairs: Iterable[Tuple[str, str]], among: Optional[Iterable[int]] = None) -> Tuple[int, ...]:
-        """Two columns that are named as one of the pairs, the likeliest first; empty if there are none."""
-        return next(self._all_named(pairs, among), ())
+        """Two columns that are named as one of the pairs, the likeliest first; empty if there are none.
 
-    def _all_named(self, groups: Iterable[Tuple[str, ...]], among: Optional[Iterable[int]]
+        Raises a UserError if another column has the name of one of them.
+        """
+        return next(self._all_named(pairs, "text", among), ())
+
+    def _all_named(self, groups: Iterable[Tuple[str, ...]], role: str, among: Optional[Iterable[int]]
                    ) -> Iterator[Tuple[int, ...]]:
         positions = range(self.width) if among is None else list(among)
         places = {self.names[position].strip().lower(): position
                   for position in reversed(positions)} if self.names else {}
-        return (tuple(places[name] for name in group) for group in groups if places.keys() >= {*group})
+        return (tuple(self.position(self.names[places[name]], role) for name in group)
+                for group in groups if places.keys() >= {*group})
 
     def column(self, position: Place) -> str:
         """The column's name, or its number if it has no name of its own; commas between several."""
@@ -103,7 +110,8 @@ class Table(NamedTuple):
         if not self.names:
             return (f"it has {self.width} columns and no header: give a column's number, from 1, "
                     "or set --header if the first line is one")
-        return f"its columns are {log.brief(', '.join(self.names))}"
+        return (f"its columns are {log.brief(', '.join(self.names))}"
+                + "; one that shares its name is given by its number, from 1" * (len({*self.names}) < self.width))
 
 
 def read(path: str, header: Optional[bool], more_names: Sequence[str] = ()) -> Table:

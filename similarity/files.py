@@ -197,7 +197,7 @@ def _columns(table: Table, given: Given, labelled: bool) -> Tuple[List[int], Opt
                         and int(given.label) <= table.width and not table.names):
         label = table.position(given.label, "label")
     free = [position for position in range(table.width) if position not in (*texts, label)
-            and table.named(table_head.NUMBERS, [position]) is None]
+            and not (table.names and table.names[position].strip().lower() in table_head.NUMBERS)]
     if label is None:
         label = _detected_label(table, free, bool(texts))
     if not texts:
@@ -226,7 +226,7 @@ def _named_texts(table: Table) -> List[int]:
 
 def _detected_label(table: Table, free: Sequence[int], knows_texts: bool) -> Optional[int]:
     """A free column with a label's name or, if the texts are not known yet, with labels in it."""
-    named = table.named(_LABELS, free)
+    named = table.named(_LABELS, "label", free)
     if named is not None or knows_texts or table.width < 2:
         return named
     labels = [position for position in free if table.rows and _layout_of(table.values(position))]

@@ -164,8 +164,8 @@ def json_rows(path: Path, names: Sequence[str], list_name: Optional[str] = None,
             raise UserError(f"{path}, line {line_number}: the object has no {missing!r}; it has "
                             f"{', '.join(map(repr, value)) or 'no keys'} (--text_column and the "
                             "like choose the keys to read)")
-        return [_as_text(path, line_number, name, value[name], name == list_name)
-                for name in names]
+        where = f"{path}, line {line_number}"
+        return [as_text(where, name, value[name], name == list_name) for name in names]
 
     return json_objects(path, odd, values_in)
 
@@ -191,10 +191,22 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no value of JSON; null stands for one that is missing")
 
 
+def _object_of(entries: List[Tuple[str, Any]]) -> Dict[str, Any]:
+    value = dict(entries)
+    if len(value) < len(entries):
+        names = [name for name, _ in entries]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is there twice")
+    return value
+
+
+# What a text in JSON says; raises a ValueError, also of a key that an object has twice, or a RecursionError.
+json_value = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_object_of).decode
+
+
 def json_object(path: str, line_number: int, line: str) -> dict:
     """The object that a line holds; raises a UserError if it is none."""
     try:
-        value = json.loads(line, parse_constant=_refuse_constant)
+        value = json_value(line)
     except (ValueError, RecursionError) as error:
         reason = (f"{error.msg}, character {error.pos + 1}"
                   if isinstance(error, json.JSONDecodeError) else error)
@@ -211,17 +223,17 @@ def whole_characters(text: str) -> str:
     return files.HALF_CHARACTER.sub("\ufffd", text)
 
 
-def _as_text(path: str, line_number: int, name: str, value: Any, may_be_list: bool) -> Any:
+def as_text(where: str, name: str, value: Any, may_be_list: bool = False) -> Any:
+    """The value of a key as a text; a list or an object of texts if it may be one. `where` begins a UserError."""
     if isinstance(value, str):
         return whole_characters(value)
     if isinstance(value, (bool, int, float)):
         return json.dumps(value)
     if may_be_list and isinstance(value, dict):
-        return {whole_characters(key): _as_text(path, line_number, name, item, False)
-                for key, item in value.items()}
+        return {whole_characters(key): as_text(where, name, item) for key, item in value.items()}
     if may_be_list and isinstance(value, list):
-        return [_as_text(path, line_number, name, item, False) for item in value]
-    raise UserError(f"{path}, line {line_number}: {name!r} is {json.dumps(value)[:40]}, and it "
+        return [as_text(where, name, item) for item in value]
+    raise UserError(f"{where}: {name!r} is {json.dumps(value)[:40]}, and it "
                     f"must be a text{', a number, a list or an object' if may_be_list else ' or a number'}")
 
 

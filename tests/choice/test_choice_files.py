@@ -69,7 +69,7 @@ def test_flags_name_columns_by_name_or_number_and_other_files_follow_the_trainin
     for given in (Given(["a"], ["b", "c"], ["d"]), Given(["1"], ["2", "3"], ["4"])):
         file = read(tmp_path, "train.tsv", "a\tb\tc\td\nq\tx\ty\t1\np\tx\ty\t2\n", given=given, header=True)
         assert [example.label for example in file.examples()] == [0, 1]
-        dev = read(tmp_path, "dev.tsv", content, header=True, like=file)  # alone, its 1 could be from 0
+        dev = read(tmp_path, "dev.tsv", content, header=True, like=file.trained())  # alone, its 1 could be from 0
         assert [example.label for example in dev.examples()] == [0, 0]
 
 
@@ -78,13 +78,57 @@ def test_flags_name_columns_by_name_or_number_and_other_files_follow_the_trainin
     ("key.jsonl", objects(*[{"question": "q", "choices": ["a", "b"], "answer": each} for each in ("A", "A", "F")]),
      ["line 3", "'F'", "labels"]),
     ("range.tsv", "question\tchoice1\tchoice2\tlabel\nq\ta\tb\t1\nq\ta\tb\t7\n", ["line 3", "'7'", "numbers from"]),
-    ("missing.jsonl", objects({"question": "q", "choices": ["a", "b"], "answer": None}), ["'answer' is null"]),
+    ("missing.jsonl", objects({"question": "q", "choices": ["a", "b"], "answer": None}), ["'answer' is null", "a text"]),
+    ("lacking.jsonl", objects({"question": "q", "choices": ["a", "b"], "answer": 1}, {"question": "q", "choices": ["a", "b"]}),
+     ["line 2", "there is no 'answer'"]),
+    ("equal.jsonl", objects({"question": "q", "choices": {"text": ["a", "b"], "label": ["A", "A"]}, "answer": "A"}),
+     ["line 1", "'A'", "one of the 2 choices"]),
+    ("twice.jsonl", '{"question": "q", "choices": ["a", "b"], "answer": 0, "answer": 1}\n', ["line 1", "'answer' is there twice"]),
+    ("names.tsv", "question\tA\tB\tanswer\tanswer\nq\ta\tb\tA\tB\n", ["2 columns are named 'answer'", "by its number"]),
+    ("cut.json", json.dumps([RACE, RACE], indent=1)[:-60], ["line 4", "not JSON"]),
     ("none.csv", "x,y\n1,2\n", ["--text_column", "x, y"]),
     ("string.jsonl", objects({"question": "q", "choices": "a b", "answer": 0}), ["--choice_column"]),
     ("empty.jsonl", "", ["no questions"]), ("number.json", "[1]", ["an object for each question"]),
-    ("half.json", '{"article": "a"', ["not JSON"])])
+    ("half.json", '{"article": "a"', ["line 1", "not JSON"]),
+    ("bad line.json", objects(RACE) + '{"article": "a"\n', ["line 2", "not JSON"])])
 def test_a_mistake_is_one_line_that_names_its_place(name, content, parts, tmp_path):
     with pytest.raises(UserError) as error:
         list(read(tmp_path, name, content).examples())
     for part in (name, *parts):
         assert part in str(error.value)
+
+
+@pytest.mark.parametrize("given", [Given(answer=["A"]), Given(texts=["answer"]), Given(choices=["A", "B", "question"]),
+                                   Given(texts=["question", "question"])])
+def test_a_column_has_one_role(given, tmp_path):
+    with pytest.raises(UserError, match="must be different columns"):
+        read(tmp_path, "train.tsv", "question\tA\tB\tanswer\nq\ta\tb\tA\n", given)
+
+
+def test_a_column_that_holds_no_choices_is_shown(tmp_path):
+    with pytest.raises(UserError, match='line 2: a question has two choices or more.* A has "a"'):
+        list(read(tmp_path, "train.tsv", "question\tA\tB\tanswer\nq\ta\tb\tA\n", Given(choices=["A"])).examples())
+
+
+def test_true_and_false_are_answers_by_their_texts(tmp_path):
+    content = objects({"question": "q", "choices": ["true", "false"], "answer": False},
+                      {"question": "p", "choices": [True, False], "answer": True})
+    assert [example.label for example in read(tmp_path, "train.jsonl", content).examples()] == [1, 0]
+
+
+@pytest.mark.parametrize("answers, counted_from_1, known, is_warned_of", [
+    ((1, 2, 1), False, "", True), ((1, 2, 1), True, "numbers from 1", False), ((0, 2, 1), False, "numbers from 1", False),
+    ((1, 2, 3), True, "", False), ((1, 2, 1), False, "numbers from 0", False), (("x", "y", "x"), None, "", False)])
+def test_answers_that_could_be_read_in_two_ways_are_read_as_in_training_or_with_a_warning(
+        answers, counted_from_1, known, is_warned_of, tmp_path, capsys):
+    content = objects(*({"question": "q", "choices": ["x", "y", "z"], "answer": answer} for answer in answers))
+    file = read(tmp_path, "dev.jsonl", content, like=files.Trained(answers=known))
+    expected = [0, 1, 0] if counted_from_1 is None else [answer - counted_from_1 for answer in answers]
+    assert [example.label for example in file.examples()] == expected
+    assert ("could be numbers from 1, and are read as numbers from 0" in capsys.readouterr().err) == is_warned_of
+
+
+def test_two_ways_that_name_the_same_choices_are_no_doubt(tmp_path, capsys):
+    content = objects(*({"question": "q", "choices": ["0", "1"], "answer": answer} for answer in (0, 1)))
+    assert [example.label for example in read(tmp_path, "dev.jsonl", content).examples()] == [0, 1]
+    assert "could be" not in capsys.readouterr().err

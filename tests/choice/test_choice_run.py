@@ -1,6 +1,8 @@
 """`python -m choice.run`: trained, scored and asked in every way."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from choice import data, files, model, run
 from choice.files import Given
 from choice_files import made_up, write
 from commands import ends_with_error, run_here
-from conftest import plain_session
+from conftest import ROOT, plain_session
 from engine.model import INFERENCE
 from reproducible_model import write_model
 from runs import predict
@@ -74,6 +76,42 @@ def test_a_bad_question_keeps_its_line(trained, tmp_path):
                   output_file=tmp_path / "out.jsonl"), predict)
     first, bad, last = [json.loads(line) for line in open(tmp_path / "out.jsonl")]
     assert "choice" in first and "choice" in last and "line 2" in bad["error"] and "two choices" in bad["error"]
+
+
+def test_a_later_command_reads_files_as_the_training_did(tmp_path, capsys):
+    def write_rows(name, questions):  # no header: the answer first, counted from 1
+        (tmp_path / name).write_text("".join("\t".join([str(each["answer"] + 1), each["question"], *each["choices"]]) + "\n"
+                                             for each in questions))
+
+    questions = [each for each in made_up(600, seed=5, most=3) if len(each["choices"]) == 3]
+    write_rows("train.tsv", questions[:200])
+    write_rows("dev.tsv", [each for each in questions[200:] if each["answer"] < 2])  # alone, they could be from 0
+    write_rows("test.tsv", questions[200:210])
+    every = dict(write_model(tmp_path / "model")._asdict(), data_dir=tmp_path, output_dir=tmp_path / "out",
+                 max_seq_length=16, num_cpu_replicas=1)
+    run_here(dict(every, answer_column="1", text_column="2", choice_column="3,4,5", do_train=True, do_eval=True,
+                  train_batch_size=16, num_train_epochs=3, learning_rate=3e-3), run)
+    results = (tmp_path / "out" / "eval_results.json").read_text()
+    assert json.loads(results)["eval_accuracy"] > 0.6
+    capsys.readouterr()
+    run_here(dict(every, do_eval=True, do_predict=True), run)
+    assert (tmp_path / "out" / "eval_results.json").read_text() == results
+    assert "answers in 1 (numbers from 1)" in capsys.readouterr().err
+    run_here(dict(output_dir=tmp_path / "out", input_file=tmp_path / "test.tsv", num_cpu_replicas=1,
+                  output_file=tmp_path / "out.jsonl"), predict)
+    entries = [json.loads(line) for line in open(tmp_path / "out.jsonl")]
+    assert [entry["text"] in each["choices"] for entry, each in zip(entries, questions[200:210])] == [True] * 10
+    shares = [list(map(float, line.split("\t"))) for line in lines_of(tmp_path / "out" / "test_results.tsv")]
+    for entry, of_one in zip(entries, shares):
+        np.testing.assert_allclose(entry["probabilities"], of_one, atol=1e-5)
+
+
+def test_an_empty_cell_of_a_line_is_no_choice(trained):
+    asked = "the tree\ta house\told cat"
+    done = subprocess.run([sys.executable, "-m", "runs.predict", f"--output_dir={trained / 'out'}", "--num_cpu_replicas=1"],
+                          input=f"{asked}\n{asked}\t\t\n", cwd=ROOT, stdout=subprocess.PIPE, universal_newlines=True)
+    _, first, second = done.stdout.splitlines()
+    assert first == second and len(json.loads(first.split("\t")[1])) == 2
 
 
 def test_a_model_of_another_kind_and_a_text_too_few_are_one_line(trained, tiny_classifier, tmp_path, capsys):

@@ -46,6 +46,13 @@ def test_texts_are_anchors_positives_and_hard_negatives(name, content, given, ex
     assert not file.has_scores and file.num_texts == len(expected[0])
 
 
+@pytest.mark.parametrize("names, flag", [(["sentence1", "sentence2", "score", "score"], "label"),
+                                         (["sentence1", "sentence1", "sentence2", "score"], "text")])
+def test_of_two_columns_with_one_name_none_is_taken_in_silence(names, flag, tmp_path):
+    with pytest.raises(UserError, match=f"2 columns are named .*; choose one by its number, from 1, with --{flag}_column"):
+        opened(tmp_path, "train.tsv", lines(names, ["a cat", "a dog", 1, 0]))
+
+
 @pytest.mark.parametrize("name, content, given", [
     ("train.tsv", lines([*PAIR, 1], [*PAIR[::-1], 0]), {}),
     ("train.tsv", lines([1, *PAIR], [0, *PAIR[::-1]]), {}),
