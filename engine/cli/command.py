@@ -5,20 +5,17 @@ module can be imported by programs with other flags.
 """
 
 import contextlib
-import errno
 import io
 import itertools
 import os
-import re
 import signal
 import sys
-import threading
 import warnings
 from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 from absl import flags
 
-from engine import interruption, log
+from engine import interruption, limits, log
 from engine.cli import foreign_flags, on_ray, shards
 from engine.disk import files
 from engine.errors import USER_ERROR_STATUS, UserError
@@ -28,16 +25,6 @@ from engine.workers import cluster
 # Global, because an error leaves all functions that know the other workers, which must be notified.
 _at_exit: List[Callable[[int, str], None]] = []
 _OWN_TOPIC = "This command"
-# What an error says if the machine, or a limit of the process, has no more of something → one line.
-_EXHAUSTED = {
-    rf"{os.strerror(errno.EMFILE)}|{os.strerror(errno.ENFILE)}":
-        "too many open files: raise the limit (ulimit -n)",
-    r"can't start new thread|^\[Errno 11\]":
-        "no more threads or processes can be started: raise the limit (ulimit -u, or a container's pids)",
-    rf"{os.strerror(errno.ENOMEM)}|OOM when|bad_alloc|MemoryError":
-        "out of memory: lower the batch size, free memory, or raise the limit (ulimit -v, or a container's)"}
-# Of a command: TensorFlow's pools (operations, their parts, its input) and ours have a thread for each core.
-_LEAST_THREADS = 32 + 4 * len(os.sched_getaffinity(0))
 
 
 def at_exit(action: Callable[[int, str], None]) -> None:
@@ -96,9 +83,8 @@ def run(main: Callable[[flags.FlagValues], None],
                       "ran: put it back, and the same command goes on with what it holds")
         if isinstance(error, UserError):
             exit_with(error)
-        for pattern, line in _EXHAUSTED.items():
-            if re.search(pattern, f"{error}\n{type(error).__mro__}"):
-                exit_with(line)
+        if limits.explained(error):
+            exit_with(limits.explained(error))
         if not files.disk_errno(error):
             _leave(1, f"{type(error).__name__}: {error}")
             raise
@@ -118,24 +104,11 @@ def _call(main: Callable[[flags.FlagValues], None], argv: List[str], values: fla
     # Workers share the work of a training, and of nothing else.
     if not ("heartbeat_timeout" in values and values.do_train):
         cluster.run_on_chief(cluster.from_environment())
-    _require_threads()
+    limits.require_threads()
     if "ray_address" in values and shards.count_on_ray(values):
         on_ray.run(main, argv, values)
     else:
         main(values)
-
-
-def _require_threads() -> None:
-    """Raises a RuntimeError if threads cannot be started: TensorFlow would abort where it starts its own."""
-    is_done, threads = threading.Event(), []
-    try:
-        for _ in range(_LEAST_THREADS):
-            threads.append(threading.Thread(target=is_done.wait, daemon=True))
-            threads[-1].start()
-    finally:
-        is_done.set()
-        for thread in filter(threading.Thread.is_alive, threads):
-            thread.join()
 
 
 def _leave(status: int, why: str) -> None:

@@ -1,6 +1,8 @@
 """Out of memory is answered with the batch, the length and what to change, on every replica."""
 
 import os
+import subprocess
+import sys
 import threading
 
 from absl import flags
@@ -9,7 +11,7 @@ import pytest
 
 import processes
 from commands import arguments, ends_with_error, run_command
-from conftest import cpu_devices, on_tensorflow_1, write_cola
+from conftest import ROOT, cpu_devices, on_tensorflow_1, on_tensorflow_2, write_cola
 from engine.cli import command
 from engine.data.batches import Source
 from engine.devices.devices import out_of_memory_explained
@@ -104,3 +106,27 @@ def test_a_full_disk_which_tensorflow_reports_alike_keeps_its_traceback():
         with pytest.raises(tf.errors.ResourceExhaustedError, match="No space left"):
             with out_of_memory_explained(lambda: "in a step"):
                 session.run(writing)
+
+
+# Of a process: what it may have less of than it takes to load the libraries.
+_STARTED = """
+import resource, runpy, sys, threading
+def fail(thread):
+    raise RuntimeError("can't start new thread")
+{}
+sys.argv = ["-m", "--output_dir=/none"]
+sys.path.insert(0, ".")
+runpy.run_module("runs.predict", run_name="__main__", alter_sys=True)
+"""
+
+
+@on_tensorflow_2
+@pytest.mark.parametrize("limit, said", [
+    ("resource.setrlimit(resource.RLIMIT_AS, 2 * [100 << 20])", "out of memory: "),
+    ("resource.setrlimit(resource.RLIMIT_AS, 2 * [700 << 20])", ""),
+    ("threading.Thread.start = fail", "no more threads or processes can be started: ")])
+def test_a_command_that_cannot_even_be_loaded_ends_in_one_line(limit, said):
+    done = subprocess.run([sys.executable, "-c", _STARTED.format(limit)], cwd=ROOT, stderr=subprocess.PIPE,
+                          universal_newlines=True)
+    line, = done.stderr.splitlines()
+    assert done.returncode == 2 and line.startswith(f"error: {said}"), done.stderr
