@@ -211,3 +211,14 @@ def test_an_engine_that_is_not_installed_is_one_line(toys, monkeypatch, capsys):
             run_here(dict(model=toys["pairs"], port=0, num_cpu_replicas=1, engine=engine), run)
     with ends_with_error(capsys, "--prepare: --engine=tensorflow"):
         run_here(dict(model=toys["pairs"], prepare=True, engine="tensorflow"), run)
+
+
+def test_a_converter_that_is_killed_is_one_line(tiny_classifier, tmp_path, monkeypatch, capsys):
+    folder = shutil.copytree(str(tiny_classifier), str(tmp_path / "model"), ignore=shutil.ignore_patterns("serving-*"))
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\nkill -9 $$\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    monkeypatch.setattr(session.without_tensorflow, "is_left_out", lambda: True)
+    with ends_with_error(capsys, "the process that converts the model was ended by SIGKILL", "out of memory"):
+        run_here(dict(model=folder, prepare=True), run)
