@@ -15,7 +15,7 @@ from engine.data.store import array_header
 from engine.disk import files, parts
 from engine.disk.artifact import WHOLE, GrowingFile
 from engine.disk.parts import in_chunks
-from engine.disk.provenance import Source
+from engine.disk.provenance import Source, hash_in
 from engine.errors import UserError
 from engine.progress import Counter
 from similarity.files import TextFile
@@ -129,8 +129,9 @@ class Index:
                                 "--model_dir and the flags that built it, or remove the folder and build it again")
         self.texts, shape = _Texts(texts.path), (vectors.record()["rows"], encoder.size)
         header = array_header(*shape)
-        if not (0 < shape[0] == len(self.texts)
+        documents = {hash_in(each.record()["facts"].get("--documents")) for each in (vectors, texts)}
+        if not (0 < shape[0] == len(self.texts) and len(documents) == 1
                 and len(header) + 4 * shape[0] * shape[1] == os.path.getsize(vectors.path)):
-            raise UserError(f"--output_dir={folder} is damaged: {_VECTORS} and {_TEXTS} are not as "
-                            "their records say; remove the folder and build it again")
+            raise UserError(f"--output_dir={folder} is damaged: {_VECTORS} and {_TEXTS} are not as their records say, "
+                            "or of different documents; remove the folder and build it again")
         self.vectors = np.memmap(vectors.path, np.float32, "r", len(header), shape)

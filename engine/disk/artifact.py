@@ -148,17 +148,19 @@ def making(*outputs: Artifact, replaces: Collection[str] = (DAMAGED,)) -> Iterat
 class Folder(Artifact):
     """A folder root/name-HASH, with a hash of its facts, so that it is never stale. It is never begun, either.
 
-    Its record has a checksum of each file and of itself.
+    Its record has its name, and a checksum of each file and of itself.
     """
     _types = {"checksum": int}
 
     def __init__(self, root: str, name: str, facts: Any, record_name: str):
-        super().__init__(os.path.join(root, f"{name}-{key_of(facts)}"), {})
+        self._name = f"{name}-{key_of(facts)}"
+        super().__init__(os.path.join(root, self._name), {})
         self.record_path = os.path.join(self.path, record_name)
 
     def _is_intact(self, record: Dict[str, Any]) -> bool:
         paths = {os.path.join(self.path, name): checksum for name, checksum in record["checksums"].items()}
-        return record.pop("checksum") == _checksum_of(record) and all(
+        # 2.0.0 recorded no name. A record of other facts would come with the files that it describes.
+        return record.get("name", self._name) == self._name and record.pop("checksum") == _checksum_of(record) and all(
             os.path.isfile(path) and _checksum_of_file(path) == checksum for path, checksum in paths.items())
 
     @contextlib.contextmanager
@@ -167,7 +169,7 @@ class Folder(Artifact):
         # Another process may have made it since it was found missing: of the same facts, with the same bytes.
         with files.atomic_folder(self.path, replaces=os.path.exists(self.path)) as draft:
             yield draft
-            record = {**(entries or {}), "checksums": {
+            record = {**(entries or {}), "name": self._name, "checksums": {
                 name: _checksum_of_file(os.path.join(draft, name)) for name in sorted(os.listdir(draft))}}
             files.write_json(os.path.join(draft, os.path.basename(self.record_path)),
                              {**record, "checksum": _checksum_of(record)})

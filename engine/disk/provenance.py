@@ -42,9 +42,14 @@ class Source:
                 return f"{path} has not the size and time that 1.0.0 recorded"
         elif isinstance(was, list) and was[:3] == self._identity and was[4:] in ([], self._range):
             self._hash = was[3]
-        elif self.fact()[3] not in (was, *(was[3:4] if isinstance(was, list) else ())):
+        elif self.fact()[3] not in (was, hash_in(was)):
             return f"{path} has another content"
         return ""
+
+
+def hash_in(fact: Any) -> Any:
+    """The hash in a recorded `Source`; None if it has none, as those of 1.0.0."""
+    return fact[3] if isinstance(fact, list) and len(fact) > 3 else None
 
 
 def as_json(facts: Any) -> Any:

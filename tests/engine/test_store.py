@@ -1,5 +1,6 @@
 """Stores: what is written comes back."""
 
+import shutil
 
 import numpy as np
 
@@ -24,6 +25,15 @@ def test_records_come_back_in_any_order_padded_to_any_length(tmp_path):
     assert store.padded("ids", indices, 4).tolist() == [
         [7, 8, 0, 0], [1, 2, 3, 0], [0, 0, 0, 0], [7, 8, 0, 0], [65535, 0, 0, 0]]
     assert store.scalars("label", indices).tolist() == [3, 0.5, 1.5, 3, -2]
+
+
+def test_the_files_of_another_store_are_seen_though_its_record_came_with_them(tmp_path, capsys):
+    one, other = (open_or_build(str(tmp_path), "s", {"k": key}, COLUMNS, chunks_of) for key, chunks_of in (
+        (1, chunks), (2, lambda: [{"ids": (np.array([9]), np.array([1])), "label": np.array([1])}])))
+    shutil.rmtree(one.directory)
+    shutil.copytree(other.directory, one.directory)
+    again = open_or_build(str(tmp_path), "s", {"k": 1}, COLUMNS, chunks)
+    assert len(again) == 5 and f"{one.directory} is not as it was written: it is made again" in capsys.readouterr().err
 
 
 def test_a_store_without_records_can_be_opened(tmp_path):

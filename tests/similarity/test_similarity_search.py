@@ -330,3 +330,12 @@ def test_a_damaged_index_is_named(name, change, words, flags, capsys):
     damage(flags["output_dir"], name, change)
     with ends_with_error(capsys, *words):
         ask({**flags, "documents": None})
+
+
+def test_vectors_of_other_documents_are_seen_though_their_record_came_with_them(flags, tmp_path, capsys):
+    (tmp_path / "others.txt").write_text("".join(f"{text}\n" for text in reversed(DOCUMENTS)))
+    ask({**flags, "documents": tmp_path / "others.txt", "output_dir": tmp_path / "other"})
+    for name in ("vectors.npy", "vectors.npy.json"):
+        shutil.copy(str(tmp_path / "other" / name), str(flags["output_dir"]))
+    with ends_with_error(capsys, "vectors.npy and texts.jsonl are not as", "of different documents", "build it again"):
+        ask({**flags, "documents": None})
