@@ -51,6 +51,8 @@ def main(flag_values: flags.FlagValues) -> None:
     """
     vocab_size, do_lower_case = flag_values.vocab_size, flag_values.do_lower_case
     output = os.path.join(flag_values.output_dir, vocabulary.FILE)
+    parent = os.path.dirname(os.path.abspath(flag_values.output_dir))
+    files.make_directory(parent, "the folder of --output_dir")  # removes what killed processes left
     if os.path.exists(output) and _artifact(output, flag_values).state().name == WHOLE:
         log.info(f"{output} is whole: nothing is left to do")
         return

@@ -122,6 +122,7 @@ def exclusive(path: str, output: str) -> Iterator[None]:
         if is_held is None:
             log.warn(f"the disk of {path} has no locks, which would keep two processes from writing {output}"
                      + (f"; {_owner(earlier)} may be writing it, and ends then" if earlier else ""))
+        _remove_leftovers(os.path.realpath(os.path.dirname(path)))  # a whole output needs no new folder
         try:
             with contextlib.suppress(OSError) if is_held else contextlib.nullcontext():
                 os.ftruncate(descriptor, 0)  # on a full disk the lock alone counts
