@@ -48,7 +48,7 @@ def load(directory: str) -> Teacher:
     gives_vectors = task_json.gives_vectors(description)
     if not gives_vectors:
         model_files.check(trained, model_files.LABELS)
-    model = kinds.class_of(description["kind"]).open(trained)
+    model = kinds.model_in(trained)
     return Teacher(model.config, trained.checkpoint, model.encoding, model, description["kind"],
                    "vectors" if gives_vectors else "logits")
 

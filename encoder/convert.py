@@ -200,6 +200,7 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
     vocab_file = vocab_file or model.file(vocabulary.FILE)
     tokens = vocabulary.read_tokens(vocab_file, config["vocab_size"])
     vocabulary.warn_of_another(vocab_file, model.folder)
+    model_files.check_record(model, vocab_file, bert_config_file)
     do_lower_case, warnings = vocabulary.read_casing(os.path.dirname(vocab_file), tokens), []
     max_length = config["max_position_embeddings"]
     gives_vectors = task_json.gives_vectors(description)

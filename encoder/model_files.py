@@ -17,6 +17,7 @@ from engine import log
 from engine.checkpoints import checkpoints, saved_model
 from engine.disk import files
 from engine.errors import UserError
+from engine.training import run_record
 
 CONFIG = "bert_config.json"
 
@@ -62,6 +63,20 @@ class ModelFiles(NamedTuple):
     def description(self) -> Optional[Dict[str, Any]]:
         """The content of `task.json`; None if there is none."""
         return task_json.read(self.folder)
+
+
+def check_record(trained: ModelFiles, vocab_file: str, config_file: Optional[str]) -> None:
+    """Refuses a folder whose files are not those of the model's training, if it has its record and they are used."""
+    if config_file or os.path.realpath(vocab_file) != os.path.realpath(os.path.join(trained.folder, vocabulary.FILE)):
+        return
+    facts, description = {"vocabulary": vocabulary.content_hash(vocab_file)}, trained.description()
+    if description:
+        facts.update({"casing (--do_lower_case)": description["do_lower_case"],
+                      "--max_seq_length": description["max_seq_length"]})
+        if task_json.is_classifier(description) and not description["label_separator"]:
+            facts["label set"] = description["labels"]
+    run_record.check_model(trained.folder, f"{trained.flag}={trained.path}", {
+        "model config": load_config(trained.file(CONFIG)).to_dict(), **facts})
 
 
 def load_config(path: str) -> modeling.BertConfig:

@@ -110,6 +110,8 @@ def load_model(values: flags.FlagValues,
     if initial and needs != model_files.ENCODER:  # used as it is
         model_files.check_layers(initial.checkpoint, config, initial.flag)
     vocab_file = find_vocabulary(values) or required(values, "vocab_file")
+    if initial:
+        model_files.check_record(initial, vocab_file, values.bert_config_file)
     folders = (*_folders(values), os.path.dirname(vocab_file))
     recorded = next((casing for casing in map(vocabulary.recorded_casing, folders)
                      if casing is not None), None)

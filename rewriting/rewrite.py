@@ -24,6 +24,7 @@ from engine.progress import counted
 from rewriting import rewriter, slot_files, texts
 from rewriting.rewriter import Rewrite
 from rewriting.scorer import PhraseScorer
+from runs import kinds
 from runs.capability import Encoded
 from runs.stream import Input, Stream, Texts, run
 
@@ -96,7 +97,7 @@ class Rewrites(Stream):
     def __init__(self, values: flags.FlagValues):
         trained = model_files.open_folder(settings.required(values, "output_dir"), "--output_dir",
                                          model_files.CLASSIFIER)
-        model = PhraseScorer.open(trained)
+        model = kinds.model_in(trained, PhraseScorer)
         limits = {name: settings.positive(values, name) for name in ("num_candidates", "top_k")}
         files.check_output(values.output_file, "--output_file", [values.pool_file])
         if values.input_file:  # what is wrong with it shall not wait for the pool

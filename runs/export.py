@@ -22,7 +22,8 @@ from engine.checkpoints import checkpoint_files, checkpoints, onnx_file, saved_m
 from engine.disk import files
 from engine.errors import UserError
 from engine.model import INFERENCE
-from runs import model_card
+from engine.training import run_record
+from runs import kinds, model_card
 from runs.capability import Capability
 from runs.prepared import FLOAT32, WEIGHTS, Prepared
 
@@ -77,7 +78,7 @@ def check_flags(values: flags.FlagValues, kind: Type[Capability]) -> None:
 
 def _open(output_dir: str, kind: Type[Capability]) -> Tuple[ModelFiles, Capability]:
     trained = model_files.open_folder(output_dir, "--output_dir")
-    return trained, kind.open(trained)
+    return trained, kinds.model_in(trained, kind)
 
 
 def _export_folder(output_dir: str, version: Optional[str], frozen_type: Optional[str],
@@ -122,12 +123,16 @@ def _version_folder(folder: str, version: str, numbers: List[int], taken: Sequen
 def _is_made(path: str, output_dir: str, frozen_type: Optional[str]) -> bool:
     """Whether a version is the whole export of the model in a folder: its values have equal checksums."""
     try:
+        kinds.model_in(model_files.open_folder(path, "--output_dir"))  # compares all values and records
         prefix = model_files.open_folder(output_dir, "--output_dir").checkpoint.path
         ours, theirs = (checkpoint_files.read_index(f"{name}.index") for name in (
             os.path.join(path, "variables", "variables"), prefix))
+        record = run_record.load(os.path.join(path, saved_model.ASSETS))  # 2.0.0 wrote none
+        graph = files.hash_of_file(os.path.join(path, checkpoints.GRAPH_FILE))
     except UserError:
         return False
-    return (os.path.exists(os.path.join(path, CARD))
+    return (os.path.exists(os.path.join(path, CARD)) and (not record or record.facts.get(checkpoints.GRAPH_FILE) == graph)
+            and not any(Prepared(path, "--output_dir", weights).state().why for weights in WEIGHTS)
             and bool(frozen_type) == os.path.exists(os.path.join(path, _FROZEN_GRAPH))
             and all(name in theirs and entry.crc32c == theirs[name].crc32c
                     for name, entry in ours.items()))
@@ -189,6 +194,9 @@ def write(output_dir: str, kind: Type[Capability], frozen_type: Optional[str], v
             saved_model.write_frozen_graph(
                 os.path.join(draft, _FROZEN_GRAPH), build, checkpoint, frozen_type)
         _describe(os.path.join(draft, saved_model.ASSETS), trained, model.card().labels)
+        graph = files.hash_of_file(os.path.join(draft, checkpoints.GRAPH_FILE))
+        run_record.write(os.path.join(draft, saved_model.ASSETS), run_record.Record(
+            {**model.facts(), checkpoints.GRAPH_FILE: graph}, {}))
         compared = _prepare(draft, int8)
         files.write_text(os.path.join(draft, CARD), model_card.text(
             output_dir, model, checkpoint.global_step, frozen_type, compared))

@@ -6,11 +6,12 @@ importing the others. A new kind is a name and a row of the table: a module and 
 """
 
 import importlib
-from typing import Tuple, Type
+from typing import Optional, Tuple, Type
 
 from encoder import model_files, task_json
 from encoder.model_files import ModelFiles
 from engine.errors import UserError
+from engine.training import run_record
 from runs import tries
 from runs.capability import Capability, Reader
 
@@ -34,15 +35,17 @@ def class_of(kind: str) -> Type[Capability]:
     return getattr(importlib.import_module(module), name)
 
 
-def model_in(trained: ModelFiles) -> Capability:
-    """The model in a folder, of the kind that its task.json names."""
+def model_in(trained: ModelFiles, needed: Optional[Type[Capability]] = None) -> Capability:
+    """The model in a folder, of the kind that is needed or that its task.json names, as its training left it."""
     description = trained.description()
     # A model without a description is one that other code has fine-tuned.
     kind = description["kind"] if description else task_json.CLASSES
-    if kind not in CLASSES:
+    if not needed and kind not in CLASSES:
         raise UserError(f"{trained.flag}={trained.path}: its task.json names the kind {kind!r}; kinds of "
                         f"models are {', '.join(CLASSES)}")
-    return class_of(kind).open(trained)
+    model = (needed or class_of(kind)).open(trained)
+    run_record.check_model(trained.folder, f"{trained.flag}={trained.path}", model.facts())
+    return model
 
 
 def open_reader(model_dir: str, flag: str = "--output_dir") -> Tuple[ModelFiles, Reader]:

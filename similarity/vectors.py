@@ -8,6 +8,7 @@ from absl import flags
 from encoder.model_files import ModelFiles
 from engine.disk import files
 from engine.errors import UserError
+from runs import kinds
 from runs.capability import Encoded
 from runs.stream import OpenModel
 from similarity import data
@@ -26,7 +27,7 @@ class Encoder(OpenModel):
     """
 
     def __init__(self, trained: ModelFiles, values: flags.FlagValues, size: Optional[int]):
-        self._model, self._precision = TextEncoder.open(trained), values.precision
+        self._model, self._precision = kinds.model_in(trained, TextEncoder), values.precision
         full_size = self._model.config.hidden_size
         self.size = size or full_size
         if self.size > full_size:

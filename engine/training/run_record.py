@@ -139,6 +139,17 @@ def check(output_dir: str, facts: Mapping[str, Any]) -> None:
                         f"{change}; use another --output_dir")
 
 
+def check_model(folder: str, flag: str, facts: Mapping[str, Any]) -> None:
+    """Refuses a model whose facts are not those of its training, if its folder has a record; `flag` names it."""
+    known = (load(folder) or Record({}, {})).facts
+    facts = {name: facts[name] for name in facts.keys() & known.keys() - {"task"}}  # which only its training names
+    for name, change in _changes(known, facts).items():
+        line = f"{flag}: its {name} is not that of its training, as {FILE} says: {change}"
+        if not isinstance(known[name], list) or set(facts[name]) == set(known[name]):
+            raise UserError(f"{line}; a file in {folder} was changed, or is another model's: put the model's own there")
+        log.warn(line)  # labels may get better names, but not each other's
+
+
 def batches(output_dir: str, global_batch_size: int, peers: Peers) -> List[Tuple[int, int]]:
     """The first step and the size of each global batch up to the newest checkpoint, as recorded.
 

@@ -116,7 +116,7 @@ def test_the_student_evaluates_predicts_exports_and_converts_like_any_model(
 def test_augmented_texts_may_train_and_long_ones_are_read_as_the_teacher_reads_them(
         flags, tmp_path, capsys):
     taught, augmented = tmp_path / "teacher", tmp_path / "train_aug.tsv"
-    shutil.copytree(str(flags["teacher"]), str(taught))
+    shutil.copytree(str(flags["teacher"]), str(taught), ignore=shutil.ignore_patterns("run.json"))
     description = json.loads((taught / "task.json").read_text())
     description["long_texts"] = {"long_texts": "windows", "window_overlap": 5}
     (taught / "task.json").write_text(json.dumps(description))

@@ -33,6 +33,14 @@ def test_versions_stand_beside_each_other_and_none_is_replaced(exported, tmp_pat
     os.remove(str(tmp_path / "out" / "export" / "1" / "README.md"))
     with ends_with_error(capsys, "--export_version=1", "is there already", "next"):
         export(tmp_path / "out", "1")
+    version = tmp_path / "out" / "export" / "2"
+    for path in (version / "variables" / "variables.data-00000-of-00001", version / "saved_model.pb",
+                 *(version / "assets.extra").glob("serving-*.onnx")):
+        content = path.read_bytes()
+        path.write_bytes(content[:-10] + bytes(10))
+        with ends_with_error(capsys, "--export_version=2", "is there already, not as the whole export", "next"):
+            export(tmp_path / "out", "2")
+        path.write_bytes(content)
     for wrong in ("0", "-1", "1.5", "latest", "../1"):
         with ends_with_error(capsys, f"--export_version={wrong}", "a number from 1 on, or next"):
             export(tmp_path / "out", wrong)

@@ -192,7 +192,7 @@ def test_an_export_is_replaced_whole_by_one_of_the_newest_checkpoint(tiny_model,
         "README.md", "assets.extra", "saved_model.pb", "variables"]
     assert sorted(name for name in os.listdir(str(finished / "export" / "assets.extra"))
                   if not name.startswith("serving-")) == [
-        "bert_config.json", "task.json", "tokenizer_config.json", "vocab.txt"]
+        "bert_config.json", "run.json", "task.json", "tokenizer_config.json", "vocab.txt"]
     assert [name for name in os.listdir(str(finished)) if "export" in name] == ["export"]
     # The evaluation was of the earlier checkpoint.
     assert "not evaluated" in (finished / "export" / "README.md").read_text(encoding="utf-8")
