@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import contextvars
+import functools
 import logging
 import re
 import socket
@@ -13,6 +14,8 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import Server
 
+from engine import limits, log
+
 _MOST_CONNECTIONS = 1000
 _MOST_HEAD_BYTES = 65536  # of the request line and the headers
 _POLL_SECONDS = 0.1
@@ -21,6 +24,7 @@ _TIMED_OUT = (b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-len
 # a server may pass the offer over.
 _UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 _NONE, _HEAD, _BODY = range(3)  # the part of a request that arrives
+_warn_once = functools.lru_cache(maxsize=None)(log.warn)
 _GRACE_SECONDS = 1.0  # after the signal, in which requests that are on their way are answered
 
 
@@ -55,7 +59,17 @@ def serve(app: Callable, listener: socket.socket, timeout: float, ends: Callable
     asyncio.run(_serve(server, listener, ends))
 
 
+def _say(loop: asyncio.AbstractEventLoop, context: Any) -> None:
+    """Says what ran out in one line, and not for each client; asyncio tries again after a second."""
+    line = limits.explained(context.get("exception") or Exception(context["message"]))
+    if line:
+        _warn_once(f"new clients wait for others to leave: {line}")
+    else:
+        loop.default_exception_handler(context)
+
+
 async def _serve(server: Server, listener: socket.socket, ends: Callable[[], bool]) -> None:
+    asyncio.get_event_loop().set_exception_handler(_say)
     running = asyncio.ensure_future(server.serve(sockets=[listener]))
     while not ends() and not running.done():
         await asyncio.sleep(_POLL_SECONDS)

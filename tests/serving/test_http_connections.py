@@ -1,10 +1,13 @@
 """Limits on clients stand on asyncio's interface of a connection: whichever of uvicorn's protocols is inside."""
 
 import socket
+import subprocess
+import sys
 import threading
 
 import pytest
 
+from conftest import ROOT
 from serving import connections
 
 SECONDS = 0.5  # for a request to arrive
@@ -65,3 +68,32 @@ def test_slow_clients_and_long_heads_meet_limits_in_any_protocol(address):
         assert answers(address, b"GET /" + head + (b"A: " + b"b" * 1000 + b"\r\n") * 100) == b""
     except ConnectionError:
         pass  # it did not wait for all of them
+
+
+_FEW_FILES = """
+import os, resource, socket, sys
+sys.path[:0] = [".", "tests", "tests/serving"]
+from serving import connections
+from test_http_connections import app
+resource.setrlimit(resource.RLIMIT_NOFILE, (16, 16))
+with socket.socket() as listener:
+    listener.bind(("127.0.0.1", 0))
+    listener.listen()
+    print(listener.getsockname()[1], flush=True)
+    connections.serve(app, listener, 20, lambda: os.path.exists(sys.argv[1]))
+"""
+
+
+def test_clients_for_whom_there_is_no_open_file_wait_and_one_line_says_so(tmp_path):
+    service = subprocess.Popen([sys.executable, "-c", _FEW_FILES, str(tmp_path / "end")], cwd=ROOT, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, universal_newlines=True)
+    address = ("127.0.0.1", int(service.stdout.readline()))
+    clients = [socket.create_connection(address) for _ in range(30)]
+    line = service.stderr.readline()
+    for client in clients:
+        client.close()
+    assert b"200 OK" in answers(address, b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+    (tmp_path / "end").touch()
+    rest = service.communicate(timeout=60)[1]
+    assert line == ("WARNING: new clients wait for others to leave: too many open files: raise the limit "
+                    "(ulimit -n)\n") and rest == "" and service.returncode == 0
