@@ -140,7 +140,7 @@ def disk_errno(error: Exception) -> Optional[int]:
 
     The exceptions of libraries such as TensorFlow hold the system's text for it.
     """
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) and error.errno is not None:  # else it is what another process said
         return error.errno if error.errno in _STORAGE_ERRORS else None
     message = str(error)
     return next((number for number in _STORAGE_ERRORS if os.strerror(number) in message), None)

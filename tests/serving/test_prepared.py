@@ -213,12 +213,17 @@ def test_an_engine_that_is_not_installed_is_one_line(toys, monkeypatch, capsys):
         run_here(dict(model=toys["pairs"], prepare=True, engine="tensorflow"), run)
 
 
-def test_a_converter_that_is_killed_is_one_line(tiny_classifier, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("end, said", [
+    ("kill -9 $$", "the process that converts the model was ended by SIGKILL, as a system that is out of memory does"),
+    ("echo \"error: [Errno 28] No space left on device: 'a.onnx'\" >&2; exit 4",
+     "No space left on device: 'a.onnx'; existing files are intact")])
+def test_a_converter_that_is_killed_or_finds_no_room_is_one_line(
+        end, said, tiny_classifier, tmp_path, monkeypatch, capsys):
     folder = shutil.copytree(str(tiny_classifier), str(tmp_path / "model"), ignore=shutil.ignore_patterns("serving-*"))
     program = tmp_path / "python"
-    program.write_text("#!/bin/sh\nkill -9 $$\n")
+    program.write_text(f"#!/bin/sh\n{end}\n")
     program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(program))
     monkeypatch.setattr(session.without_tensorflow, "is_left_out", lambda: True)
-    with ends_with_error(capsys, "the process that converts the model was ended by SIGKILL", "out of memory"):
+    with ends_with_error(capsys, said):
         run_here(dict(model=folder, prepare=True), run)
