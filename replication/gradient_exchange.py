@@ -109,8 +109,7 @@ def add_up(strategy: tf.distribute.Strategy, exchange: Exchange
 
 def _has_virtual_devices(strategy: tf.distribute.Strategy) -> bool:
     """Whether several replicas are on the processor."""
-    return strategy.num_replicas_in_sync > 1 and tf.DeviceSpec.from_string(
-        strategy.extended.worker_devices[0]).device_type == "CPU"
+    return strategy.num_replicas_in_sync > 1 and "CPU" in strategy.extended.worker_devices[0].upper()
 
 
 def _in_one_memory(strategy: tf.distribute.Strategy, exchange: Exchange) -> List[tf.Tensor]:
