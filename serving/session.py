@@ -194,8 +194,8 @@ def make(kept: Prepared) -> None:
     for line in filter(None, [*said, "" if process.returncode else last]):
         log.info(line)
     if process.returncode < 0:
-        raise UserError(f"the process that converts the model was ended by {signal.Signals(-process.returncode).name}, as a "
-                        "system that is out of memory does: free some, and run the same command again")
+        raise UserError(f"the process that converts the model was ended by {signal.Signals(-process.returncode).name}; "
+                        "SIGKILL comes from a system that is out of memory: free some, and run the same command again")
     if process.returncode:
         raise {prepared.CANNOT_CONVERT: CannotConvert, prepared.CANNOT_WRITE: OSError,
                USER_ERROR_STATUS: UserError}.get(process.returncode, RuntimeError)(last.replace("error: ", "", 1))

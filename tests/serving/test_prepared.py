@@ -214,7 +214,7 @@ def test_an_engine_that_is_not_installed_is_one_line(toys, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("end, said", [
-    ("kill -9 $$", "the process that converts the model was ended by SIGKILL, as a system that is out of memory does"),
+    ("kill -9 $$", "the process that converts the model was ended by SIGKILL; SIGKILL comes from a system that is out of memory"),
     ("echo \"error: [Errno 28] No space left on device: 'a.onnx'\" >&2; exit 4",
      "No space left on device: 'a.onnx'; existing files are intact")])
 def test_a_converter_that_is_killed_or_finds_no_room_is_one_line(
