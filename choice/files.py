@@ -14,7 +14,7 @@ from engine.data.text_files import OddRows, Path, attempt
 from engine.disk import files
 from engine.disk.parts import Part
 from engine.errors import UserError
-from runs import table_head
+from runs import column_values, table_head
 from runs.rows import UNREAD, Columns, Example, Split, read_rows
 from runs.table_head import Table
 
@@ -28,6 +28,7 @@ _ANSWERS = ("answer answerkey answer_key label correct correct_answer gold targe
             "gold_label").split()
 # A column with one of the choices, such as ending0, option_b, sol1, or C.
 _CHOICE = re.compile("(choice|option|ending|answer|sol|solution|candidate|alternative|opt)?[ _-]?([0-9]{1,2}|[a-h])")
+_ANSWER = re.compile("[0-9]{1,2}|[a-hA-H]")
 _HEADER_NAMES = (*_CONTEXTS, *_QUESTIONS, *_ANSWERS, "ending0", "choice1", "option1", "choice_a", "option_a")
 
 Where = Tuple[str, str, Any]  # a file, "line" or "entry", and its number
@@ -72,11 +73,13 @@ class Question(NamedTuple):
         names, answer = list(map(str, _WAYS[way](self))), self.answer
         if way == _LABELS and not self.labels:
             answer = answer.upper()
+        elif way in _NUMBERS:
+            answer = re.sub(r"\.0$", "", answer)
         return names.index(answer) if names.count(answer) == 1 else None
 
 
 # How answers name choices → the names of a question's choices.
-_LABELS = "labels"
+_LABELS, *_NUMBERS = "labels", "numbers from 0", "numbers from 1"
 _WAYS: Mapping[str, Callable[[Question], Iterable[Any]]] = {
     _LABELS: lambda question: question.labels or map(chr, range(ord("A"), ord("A") + len(question.choices))),
     "numbers from 0": lambda question: range(len(question.choices)),
@@ -121,8 +124,12 @@ class ChoiceFile(NamedTuple):
         missing = next((name for name in needed if name not in row), None)
         if missing is not None:
             raise UserError(f"{place}: there is no {missing!r}")
+        cells = [row.get(name) not in (None, "") for name in names]
         labels, choices = _listed(row[names[0]]) if len(names) == 1 else (
-            [], [row[name] for name in names if row.get(name) not in (None, "")])
+            [], [row[name] for name, has_choice in zip(names, cells) if has_choice])
+        if len(names) > 1 and not all(cells[:len(choices)]):
+            raise UserError(f"{place}: column {names[cells.index(False)]} is empty, and one of a later choice is not: answers "
+                            "would name other choices; a question with fewer choices lacks the last ones")
         if len(choices) < 2 or labels and len(labels) != len(choices):
             found = row[names[0]] if len(names) == 1 else choices
             raise UserError(f"{place}: a question has two choices or more, in a list that may have a label for each or in "
@@ -184,10 +191,13 @@ def open_file(path: str, given: Given, header: Optional[bool], *, labelled: bool
     split, lists = None, []
     if path.lower().endswith((".json", ".jsonl")):
         odd = OddRows("")
-        rows = [row for _, row in itertools.islice(_objects(path, odd), 1000) if row]
+        rows, keys = [], {}  # the first objects, and the keys of all
+        for _, row in _objects(path, odd):
+            keys.update(dict.fromkeys(row or ()))
+            rows.extend([row] if row and len(rows) < 1000 else [])
         if not rows:
             raise UserError(odd.first or f"{path} holds no questions")
-        names = tuple(dict.fromkeys(itertools.chain.from_iterable(rows)))
+        names = tuple(keys)
         table = Table(path, "jsonl", names, len(names), [[row.get(name) for name in names] for row in rows])
         lists = [position for position in range(table.width)
                  if any(isinstance(value, (list, dict)) for value in table.values(position))]
@@ -198,9 +208,11 @@ def open_file(path: str, given: Given, header: Optional[bool], *, labelled: bool
     if like.choice_columns and (table.names or table.width == like.num_columns) and all(
             name in names for name in (*like.text_columns, *like.choice_columns)):
         given = Given(*like[:3])
-    elif not table.names:  # a question, its choices, the answer
-        given = Given(given.texts or names[:1], given.choices or names[1:len(names) - labelled],
-                      given.answer or names[-1:])
+        more = [name for name in map(table.column, _each(table)) if name not in given.choices]
+        if more and len(given.choices) > 1:
+            log.warn(f"{path}: not read are the choices in {', '.join(more)}, which the training's file did not have")
+    elif not table.names:
+        given = _by_places(table, given, labelled)
     file = ChoiceFile(path, _found(table, lists, given, labelled), names, split)
     if labelled:
         file = file._replace(way=_way(file, like.answers))
@@ -216,11 +228,29 @@ def _way(file: ChoiceFile, likely: str) -> str:
     for question in file.questions():
         fits.update({way: count + 1 for way, count in fits.items() if question.right(way) is not None})
     found = max(fits, key=lambda way: fits[way])
+    if not fits[found]:
+        raise UserError(f"{file.path}: no answer in {file.columns.answer[0]} is the label of a choice, its number or its "
+                        "text; is --answer_column right?")
     for other in (way for way, count in fits.items() if count == fits[found] > 0 and likely != found != way):
         if any(question.right(found) != question.right(other) for question in file.questions()):
             log.warn(f"{file.path}: the answers in {file.columns.answer[0]} could be {other}, and are read as {found}; "
                      "if that is wrong, write the text of the right choice as the answer")
     return found
+
+
+def _by_places(table: Table, given: Given, labelled: bool) -> Given:
+    """The columns of a file without a header: a question, its choices, the answer."""
+    names = [table.column(position) for position in range(table.width)]
+    doubt = ""
+    if not given.texts and table.width > 1 and (column_values.count_rows(table.values(0)) or column_values.holds_texts(
+            table.values(1)) and not column_values.holds_texts(table.values(0))):
+        doubt = "column 1 may number the questions"
+    elif not (labelled or given.choices) and all(_ANSWER.fullmatch(str(value).strip()) for value in table.values(table.width - 1)):
+        doubt = f"column {table.width} may have answers, which are not read here"
+    if doubt:
+        raise UserError(f"{table.path} has no header, and {doubt}: add a header line with the names of the columns, such "
+                        "as question, A, B, answer")
+    return Given(given.texts or names[:1], given.choices or names[1:len(names) - labelled], given.answer or names[-1:])
 
 
 def _found(table: Table, lists: Sequence[int], given: Given, labelled: bool) -> Given:
@@ -236,7 +266,8 @@ def _found(table: Table, lists: Sequence[int], given: Given, labelled: bool) -> 
     answer = named("answer", given.answer, _ANSWERS, among=free) if labelled else []
     found = texts, choices, answer
     if len({*itertools.chain(*found)}) < sum(map(len, found)):
-        raise UserError(f"{table.path}: --text_column, --choice_column and --answer_column must be different columns")
+        raise UserError(f"{table.path}: the question, its choices and the answer must be different columns; "
+                        f"{table.describe()}; name them with --text_column, --choice_column and --answer_column")
     for flag, its in zip(("text", "choice", "answer")[:2 + labelled], found):
         if not its:
             raise UserError(f"{table.path} has no column with a common name for --{flag}_column; {table.describe()}")

@@ -40,6 +40,13 @@ def are_numbers(values: Iterable[str]) -> bool:
     return all(form_of(value) <= INTEGER for value in values)
 
 
+def count_rows(values: Sequence[Any]) -> bool:
+    """Whether these are the numbers of many rows, one after the other."""
+    texts = list(map(str, values))
+    return len(texts) >= _MIN_NUMBERS and texts[0].isdecimal() and texts == [
+        str(int(texts[0]) + place) for place in range(len(texts))]
+
+
 def are_flags(values: Sequence[Any]) -> bool:
     """Whether nearly all are 0 or 1; reading the file reports the others."""
     return 0 < 10 * sum(map(written_labels.is_flag, values)) >= 9 * len(values)

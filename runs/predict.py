@@ -127,11 +127,10 @@ def read_arriving(source: ArrivingLines, takes: Takes, odd: OddRows) -> Tuple[It
 
 
 def _example_of_line(line_number: int, line: str, of_all: Takes, takes: Takes) -> Example:
-    """The texts of a line with tabs between; the last text of a bounded number may have tabs, others be empty."""
+    """The texts of a line with tabs between; the last text of a bounded number may have tabs."""
     where = f"standard input, line {line_number}"
+    line = line if of_all.most else line.rstrip("\t")  # as in a table, the last cells may be empty
     texts = tuple(line.split("\t", -1 if of_all.most is None else of_all.most - 1))
-    if of_all.most is None:  # an empty cell is none, as in a table
-        texts = (texts[0], *filter(None, texts[1:]))
     if of_all != takes and of_all.most == 1 and "\t" in line:
         raise UserError(f"{where}: this line has a tab between two texts, and "
                         "the first line is a single text; pairs must begin with a pair")

@@ -197,7 +197,8 @@ def _columns(table: Table, given: Given, labelled: bool) -> Tuple[List[int], Opt
                         and int(given.label) <= table.width and not table.names):
         label = table.position(given.label, "label")
     free = [position for position in range(table.width) if position not in (*texts, label)
-            and not (table.names and table.names[position].strip().lower() in table_head.NUMBERS)]
+            and not (table.names[position].strip().lower() in table_head.NUMBERS if table.names
+                     else column_values.count_rows(table.values(position)))]
     if label is None:
         label = _detected_label(table, free, bool(texts))
     if not texts:

@@ -197,7 +197,7 @@ def _warn_of_odd(counts: Counter[str], lines: Dict[str, int], file: str, *, may_
     if joined:
         log.warn(f"{file}: the label {log.brief(repr(joined[0]))} seems to be several, separated by "
                  f"{joined[1]!r}, and is learned as one class; if so, set --label_kind=multi_label "
-                 f"--label_separator={joined[1]!r}")
+                 + (f"--label_separator={joined[1]!r}" if joined[1].strip() else "and write commas between them"))
 
     def folded(label: str) -> Union[str, float]:
         return float(label) if column_values.are_numbers([label]) else label.casefold()

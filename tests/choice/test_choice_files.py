@@ -81,8 +81,8 @@ def test_flags_name_columns_by_name_or_number_and_other_files_follow_the_trainin
     ("missing.jsonl", objects({"question": "q", "choices": ["a", "b"], "answer": None}), ["'answer' is null", "a text"]),
     ("lacking.jsonl", objects({"question": "q", "choices": ["a", "b"], "answer": 1}, {"question": "q", "choices": ["a", "b"]}),
      ["line 2", "there is no 'answer'"]),
-    ("equal.jsonl", objects({"question": "q", "choices": {"text": ["a", "b"], "label": ["A", "A"]}, "answer": "A"}),
-     ["line 1", "'A'", "one of the 2 choices"]),
+    ("equal.jsonl", objects(*({"question": "q", "choices": {"text": ["a", "b"], "label": ["A", label]}, "answer": "A"}
+                              for label in "BA")), ["line 2", "'A'", "one of the 2 choices"]),
     ("twice.jsonl", '{"question": "q", "choices": ["a", "b"], "answer": 0, "answer": 1}\n', ["line 1", "'answer' is there twice"]),
     ("names.tsv", "question\tA\tB\tanswer\tanswer\nq\ta\tb\tA\tB\n", ["2 columns are named 'answer'", "by its number"]),
     ("cut.json", json.dumps([RACE, RACE], indent=1)[:-60], ["line 4", "not JSON"]),
@@ -132,3 +132,40 @@ def test_two_ways_that_name_the_same_choices_are_no_doubt(tmp_path, capsys):
     content = objects(*({"question": "q", "choices": ["0", "1"], "answer": answer} for answer in (0, 1)))
     assert [example.label for example in read(tmp_path, "dev.jsonl", content).examples()] == [0, 1]
     assert "could be" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name, content", [
+    ("gap.csv", "question,A,B,C,answer\nq,,x,y,B\n"),
+    ("gap.jsonl", objects({"question": "q", "ending0": "x", "ending1": None, "ending2": "y", "answer": 1}))])
+def test_an_empty_choice_before_another_is_refused(name, content, tmp_path):
+    with pytest.raises(UserError, match="line [12]: column (A|ending1) is empty, and one of a later choice is not"):
+        list(read(tmp_path, name, content).examples())
+
+
+@pytest.mark.parametrize("rows, labelled, part", [
+    ("{n}\twhat is the cat {n}\tx\ty\t0\n", True, "column 1 may number the questions"),
+    ("q{n}\twhat is the cat {n}\tx\ty\n", False, "column 1 may number the questions"),
+    ("what is the cat {n}\tthe old house\tthe river\t1\n", False, "column 4 may have answers")])
+def test_a_file_without_a_header_has_no_column_of_ids_and_an_input_none_of_answers(rows, labelled, part, tmp_path):
+    path = tmp_path / "rows.tsv"
+    path.write_text("".join(rows.format(n=n) for n in range(20)))
+    with pytest.raises(UserError, match=f"rows.tsv has no header, and {part}.*: add a header line"):
+        files.open_file(str(path), Given(), False, labelled=labelled)
+
+
+def test_keys_that_come_late_and_choices_that_are_not_read_are_seen(tmp_path, capsys):
+    early, late = ({"question": "q", "A": "x", "B": "y", "answer": "A"},
+                   {"question": "q", "A": "x", "B": "y", "C": "z", "answer": "C"})
+    file = read(tmp_path, "train.jsonl", objects(*[early] * 1001, late))
+    assert [example.label for example in file.examples()][-2:] == [0, 2]
+    trained = read(tmp_path, "few.jsonl", objects(early)).trained()
+    capsys.readouterr()
+    read(tmp_path, "dev.jsonl", objects(early, {**late, "answer": "B"}), like=trained)
+    assert "not read are the choices in C, which the training's file did not have" in capsys.readouterr().err
+
+
+def test_answers_as_pandas_writes_them_and_answers_that_name_nothing(tmp_path):
+    content = objects(*({"question": "q", "choices": ["x", "y", "z"], "answer": answer} for answer in (1.0, 3.0)))
+    assert [example.label for example in read(tmp_path, "train.jsonl", content).examples()] == [0, 2]
+    with pytest.raises(UserError, match="no answer in answer is the label of a choice, its number or its text"):
+        read(tmp_path, "train.jsonl", objects({"question": "q", "choices": ["x", "y"], "answer": "why"}))

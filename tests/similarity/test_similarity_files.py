@@ -46,6 +46,13 @@ def test_texts_are_anchors_positives_and_hard_negatives(name, content, given, ex
     assert not file.has_scores and file.num_texts == len(expected[0])
 
 
+def test_numbers_of_rows_are_no_scores(tmp_path):
+    rows = [[number, f"a cat {number}", "a dog"] for number in range(12)]
+    file = opened(tmp_path, "train.tsv", lines(*rows))
+    assert [example.texts for example in file.examples()] == [(text, other) for _, text, other in rows]
+    assert not file.has_scores
+
+
 @pytest.mark.parametrize("names, flag", [(["sentence1", "sentence2", "score", "score"], "label"),
                                          (["sentence1", "sentence1", "sentence2", "score"], "text")])
 def test_of_two_columns_with_one_name_none_is_taken_in_silence(names, flag, tmp_path):
