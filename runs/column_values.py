@@ -41,10 +41,10 @@ def are_numbers(values: Iterable[str]) -> bool:
 
 
 def count_rows(values: Sequence[Any]) -> bool:
-    """Whether these are the numbers of many rows, one after the other."""
+    """Whether these are the numbers of many rows, one after the other, such as q7 and q8."""
     texts = list(map(str, values))
-    return len(texts) >= _MIN_NUMBERS and texts[0].isdecimal() and texts == [
-        str(int(texts[0]) + place) for place in range(len(texts))]
+    first = re.fullmatch(r"([a-zA-Z]*[_-]?)(\d+)", texts[0]) if len(texts) >= _MIN_NUMBERS else None
+    return bool(first) and texts == [f"{first.group(1)}{int(first.group(2)) + place}" for place in range(len(texts))]
 
 
 def are_flags(values: Sequence[Any]) -> bool:

@@ -137,7 +137,7 @@ def predicted(model_dir, texts, tmp_path):
 def by_windows(model_dir, texts, tmp_path):
     """The probabilities of texts whose windows are predicted as texts of their own."""
     plain = tmp_path / "plain"
-    shutil.copytree(str(model_dir), str(plain))
+    shutil.copytree(str(model_dir), str(plain), ignore=shutil.ignore_patterns("run.json"))
     description = json.loads((plain / "task.json").read_text())
     assert description.pop("long_texts") == {
         "long_texts": "windows", "window_overlap": 3}

@@ -46,8 +46,9 @@ def test_texts_are_anchors_positives_and_hard_negatives(name, content, given, ex
     assert not file.has_scores and file.num_texts == len(expected[0])
 
 
-def test_numbers_of_rows_are_no_scores(tmp_path):
-    rows = [[number, f"a cat {number}", "a dog"] for number in range(12)]
+@pytest.mark.parametrize("form", ["{}", "q{}"])
+def test_numbers_of_rows_are_no_scores_and_no_texts(form, tmp_path):
+    rows = [[form.format(number), f"a cat {number}", "a dog"] for number in range(12)]
     file = opened(tmp_path, "train.tsv", lines(*rows))
     assert [example.texts for example in file.examples()] == [(text, other) for _, text, other in rows]
     assert not file.has_scores
