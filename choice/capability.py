@@ -143,7 +143,7 @@ padding; `segment_ids`, 1 on the choice and its `[SEP]`, else 0. A choice of pad
 
 
 def trained_on(folder: str) -> Trained:
-    """How the training file of the model in a folder was read, as far as its task.json says it."""
+    """The layout of a model's training file, from its task.json; UNKNOWN if there is none."""
     defaults = files.UNKNOWN._asdict()
     types = {name: (list, tuple) if value == () else type(value) for name, value in defaults.items()}
     description = task_json.read(folder, types, defaults)

@@ -45,9 +45,9 @@ def main(values: flags.FlagValues) -> None:
 
 
 def _opened(values: flags.FlagValues) -> Tuple[Dict[str, ChoiceFile], Trained]:
-    """The files of the sets, and how that of the training is read: the others are read alike.
+    """The files of the sets, and the layout of the training file, which the other files follow.
 
-    Flags name the columns of the first file, or without a training those of all.
+    Without a training, flags name the columns of all files.
     """
     given, opened = Given(values.text_column, values.choice_column, values.answer_column), {}
     folder = model_flags.used_folder(values)

@@ -66,7 +66,7 @@ class ModelFiles(NamedTuple):
 
 
 def check_record(trained: ModelFiles, vocab_file: str, config_file: Optional[str]) -> None:
-    """Refuses a folder whose files are not those of the model's training, if it has its record and they are used."""
+    """Raises a UserError if files of a model folder differ from its run.json. Files that flags name are not compared."""
     if config_file or os.path.realpath(vocab_file) != os.path.realpath(os.path.join(trained.folder, vocabulary.FILE)):
         return
     facts, description = {"vocabulary": vocabulary.content_hash(vocab_file)}, trained.description()

@@ -1,4 +1,4 @@
-"""What a machine, or a limit of the process, has no more of: memory, threads, open files."""
+"""Limits of memory, threads and open files: one line for each error that they cause."""
 
 import errno
 import os

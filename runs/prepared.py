@@ -212,7 +212,7 @@ def _shares(description: Mapping[str, Any], one: Mapping[str, np.ndarray], other
 
 
 def main(model: str, flag: str, weights: str, folder: str) -> None:
-    """Makes the file in a folder. An error is one line; the exit status says of which kind."""
+    """Makes the file in a folder. Prints an error as one line; its kind is the exit status."""
     try:
         Prepared(model, flag, weights, folder).make()
     except onnx_file.CannotConvert as error:

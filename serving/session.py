@@ -69,7 +69,7 @@ class TensorFlowSession:
 
 
 class OnnxSession:
-    """The same for onnxruntime on the CPU, which computes each of several steps at a time on one core.
+    """A model in onnxruntime on the CPU. Steps at the same time have one core each.
 
     Args:
         file: the model's.

@@ -83,8 +83,9 @@ def run(main: Callable[[flags.FlagValues], None],
                       "ran: put it back, and the same command goes on with what it holds")
         if isinstance(error, UserError):
             exit_with(error)
-        if limits.explained(error):
-            exit_with(limits.explained(error))
+        line = limits.explained(error)
+        if line:
+            exit_with(line)
         if not files.disk_errno(error):
             _leave(1, f"{type(error).__name__}: {error}")
             raise

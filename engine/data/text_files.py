@@ -199,7 +199,7 @@ def _object_of(entries: List[Tuple[str, Any]]) -> Dict[str, Any]:
     return value
 
 
-# What a text in JSON says; raises a ValueError, also of a key that an object has twice, or a RecursionError.
+# Parses JSON. Raises a ValueError, also for a key twice in an object, or a RecursionError.
 json_value = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_object_of).decode
 
 

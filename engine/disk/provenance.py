@@ -48,7 +48,7 @@ class Source:
 
 
 def hash_in(fact: Any) -> Any:
-    """The hash in a recorded `Source`; None if it has none, as those of 1.0.0."""
+    """The hash in a recorded `Source`; None in a record of 1.0.0."""
     return fact[3] if isinstance(fact, list) and len(fact) > 3 else None
 
 

@@ -140,7 +140,7 @@ def check(output_dir: str, facts: Mapping[str, Any]) -> None:
 
 
 def check_model(folder: str, flag: str, facts: Mapping[str, Any]) -> None:
-    """Refuses a model whose facts are not those of its training, if its folder has a record; `flag` names it."""
+    """Raises a UserError if a model's facts differ from the run.json of its folder. `flag`: names the model."""
     known = (load(folder) or Record({}, {})).facts
     facts = {name: facts[name] for name in facts.keys() & known.keys() - {"task"}}  # which only its training names
     for name, change in _changes(known, facts).items():
