@@ -70,13 +70,14 @@ class DataSet(NamedTuple):
 
 
 def _part_of_glue(name: str, num_headers: int, dev: str = "dev") -> Callable[[str, str], None]:
-    """Writes training examples drawn by chance, and the dev set."""
+    """Writes training examples drawn by chance, and so many of the dev set, or all if there are fewer."""
     def write(data: str, folder: str) -> None:
-        with open(f"{data}/glue/{name}/train.tsv", encoding="utf-8", newline="\n") as file:
-            lines = file.readlines()
-        files.write_text(f"{folder}/train.tsv", "".join(
-            lines[:num_headers] + random.Random(0).sample(lines[num_headers:], EXAMPLES)))
-        shutil.copy(f"{data}/glue/{name}/{dev}.tsv", folder)
+        for part in ("train", dev):
+            with open(f"{data}/glue/{name}/{part}.tsv", encoding="utf-8", newline="\n") as file:
+                head, rows = list(itertools.islice(file, num_headers)), list(file)
+            if len(rows) > EXAMPLES:
+                rows = random.Random(0).sample(rows, EXAMPLES)
+            files.write_text(f"{folder}/{part}.tsv", "".join(head + rows))
     return write
 
 
