@@ -177,12 +177,12 @@ class BatchTokenizer(FullTokenizer):
             number of ids of each text, int64 [len(texts)].
         """
         ids_of = self._word_ids.__getitem__
-        ids, ends = [], []
+        ids, lengths = [], []
         for text in texts:
+            before = len(ids)
             ids.extend(itertools.chain.from_iterable(map(ids_of, _split_words(text))))
-            ends.append(len(ids))
-        lengths = np.diff(np.array(ends, np.int64), prepend=0)
-        return np.fromiter(ids, np.int32, len(ids)), lengths
+            lengths.append(len(ids) - before)
+        return np.fromiter(ids, np.int32, len(ids)), np.array(lengths, np.int64)
 
 
 class BasicTokenizer:

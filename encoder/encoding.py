@@ -100,7 +100,8 @@ class Encoding(NamedTuple):
     def encode(self, texts: Sequence[str]) -> Tuple[np.ndarray, np.ndarray]:
         """As `BatchTokenizer.encode_batch`; counts the texts."""
         ids, lengths = self.tokenizer.encode_batch(texts)
-        self.counts.add(texts, ids, lengths)
+        if any(texts):
+            self.counts.add(texts, ids, lengths)
         return ids, lengths
 
     def report(self, name: str, facts: Optional[Mapping[str, Any]] = None) -> None:
@@ -203,24 +204,22 @@ def encode_texts_and_pairs(texts_a: List[str], texts_b: List[str],
     a_is_longer = lengths_a > lengths_b
     texts, begins = ways.windows(np.where(a_is_longer, lengths_a, lengths_b),
                                  np.where(a_is_longer, kept_a, kept_b))
-    first_segment_lengths = kept_a[texts] + 2
-    lengths = first_segment_lengths + kept_b[texts] + (kept_b[texts] > 0)
-    starts = np.cumsum(lengths) - lengths
-    input_ids = np.full(lengths.sum(), encoding.tokenizer.sep_id, encoding.id_dtype)
-    input_ids[starts] = encoding.tokenizer.cls_id
-    for ids, its_lengths, kept, has_windows, targets in (
-            (ids_a, lengths_a, kept_a, a_is_longer, starts + 1),
-            (ids_b, lengths_b, kept_b, ~a_is_longer, starts + first_segment_lengths)):
-        first = np.cumsum(its_lengths) - its_lengths
-        heads = ways.num_head(its_lengths, kept)
+    # Each record is a row of parts of `pool`: where they begin, and the number of their tokens.
+    pool = np.concatenate([[encoding.tokenizer.cls_id, encoding.tokenizer.sep_id], ids_a, ids_b])
+    starts, counts = np.zeros((2, len(texts), 7), np.int64)
+    counts[:, 0] = starts[:, 3] = counts[:, 3] = starts[:, 6] = 1
+    counts[:, 6] = kept_b[texts] > 0
+    for part, before, its_lengths, kept, has_windows in (
+            (1, 2, lengths_a, kept_a, a_is_longer), (4, 2 + len(ids_a), lengths_b, kept_b, ~a_is_longer)):
+        heads, ends = ways.num_head(its_lengths, kept), before + np.cumsum(its_lengths)
         tails = kept - heads
-        _copy(ids, first[texts] + begins * has_windows[texts], heads[texts],
-              input_ids, targets)
-        _copy(ids, (first + its_lengths - tails)[texts], tails[texts],
-              input_ids, targets + heads[texts])
+        starts[:, part] = (ends - its_lengths)[texts] + begins * has_windows[texts]
+        starts[:, part + 1] = (ends - tails)[texts]
+        counts[:, part], counts[:, part + 1] = heads[texts], tails[texts]
+    input_ids = pool[_ranges(starts.ravel(), counts.ravel())].astype(encoding.id_dtype)
     left_out = lengths_a - kept_a + lengths_b - kept_b
     encoding.counts.add_rows(len(texts_a), (left_out > 0).sum(), (lengths_b > 0).sum())
-    return {"input_ids": (input_ids, lengths), "first_segment_length": first_segment_lengths,
+    return {"input_ids": (input_ids, counts.sum(axis=1)), "first_segment_length": kept_a[texts] + 2,
             "num_left_out": left_out[texts], "text": texts}
 
 
@@ -241,8 +240,6 @@ def truncated_lengths(lengths_a: np.ndarray, lengths_b: np.ndarray,
     return kept_a, kept_b
 
 
-def _copy(values: np.ndarray, starts: np.ndarray, counts: np.ndarray, target: np.ndarray,
-          target_starts: np.ndarray) -> None:
-    """Copies `counts` values, from `starts` on, of a flat array to positions in `target`."""
-    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    target[np.repeat(target_starts, counts) + within] = values[np.repeat(starts, counts) + within]
+def _ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """The numbers start, start + 1, … of each range, with so many numbers each, concatenated."""
+    return np.arange(counts.sum()) + np.repeat(starts - np.cumsum(counts) + counts, counts)

@@ -76,8 +76,8 @@ class App(Starlette):
             exception_handlers={
                 HTTPException: _refuse, ClientDisconnect: _ignore, Exception: _fail},
             middleware=[
-                Middleware(CORSMiddleware, allow_origins=origins, allow_methods=["GET", "POST"],
-                           allow_headers=["authorization", "content-type"]),
+                *([Middleware(CORSMiddleware, allow_origins=origins, allow_methods=["GET", "POST"],
+                              allow_headers=["authorization", "content-type"])] if origins else []),
                 Middleware(self._guarded)])
         self.router.redirect_slashes = False
 
