@@ -178,7 +178,8 @@ class Classifier(Capability):
             {"num_examples": len(labels), "per_class": metrics.per_class(kind, labels, predicted),
              "confusion_matrix": metrics.confusion_matrix(kind, labels, predicted)},
             shown=report.Shown(kind, labels, predicted, kind.errors(scores, labels)),
-            warning=metrics.warning(kind, labels[is_known], predicted[is_known], float(losses.mean())))
+            warning=metrics.warning(kind, labels[is_known], predicted[is_known], float(losses.mean()),
+                                    was_fitted=job.settings.training.fit_output_layer))
 
     def write(self, job: Job, test: TextSet, suffix: str, predict: Predict) -> None:
         self.write_predictions(job, _logits(test, predict), suffix)

@@ -62,11 +62,13 @@ def evaluate(metrics: Sequence[Metric], labels: np.ndarray, predicted: np.ndarra
     return results
 
 
-def warning(kind: Kind, labels: np.ndarray, predicted: np.ndarray, loss: float) -> Optional[str]:
+def warning(kind: Kind, labels: np.ndarray, predicted: np.ndarray, loss: float, *, was_fitted: bool = False
+            ) -> Optional[str]:
     """Says of a dev set's predictions that they are hardly better than a constant; None if they are.
 
     Args:
         loss: the mean of the predictions.
+        was_fitted: whether the training had --fit_output_layer.
     """
     if len(labels) < LEAST_JUDGED:
         return None
@@ -78,8 +80,8 @@ def warning(kind: Kind, labels: np.ndarray, predicted: np.ndarray, loss: float) 
         never = np.setdiff1d(of_set, predicted)
         if len(of_set) > 2 and len(never) > len(of_set) / 2:
             return (f"this model never predicts {len(never)} of the {len(of_set)} labels of the dev set, such as "
-                    f"{kind.format_label(never[0])!r}: look at macro_f1; more epochs or a higher --learning_rate "
-                    "may teach them")
+                    f"{kind.format_label(never[0])!r}: look at macro_f1; " + "--fit_output_layer, " * (not was_fitted)
+                    + "more epochs or a higher --learning_rate may teach them")
     return of_loss
 
 

@@ -20,7 +20,7 @@ _MIN_STEPS = 50  # a shorter run is not judged: it may have had no time to learn
 _CLEARLY = 2.0  # standard errors of the mean
 
 # Of docs/results.md's trainings those that fail have up to 125 steps, or a rate of 2e-4, at which
-# --adam_bias_correction and a lower rate help.
+# --adam_bias_correction and a lower rate help. With many classes and so few steps, a fitted output layer helps most.
 _MANY_STEPS, _HIGH_RATE = 200, 2e-4
 
 
@@ -34,15 +34,17 @@ class LearningCheck:
     Args:
         plan: the examples of each step.
         is_given_model: whether it has an --init_checkpoint.
+        can_fit: whether --fit_output_layer does something.
     """
 
     def __init__(self, output_dir: str, settings: TrainingSettings, schedule: Schedule,
-                 plan: TrainingPlan, baseline: Baseline, is_given_model: bool = True):
+                 plan: TrainingPlan, baseline: Baseline, is_given_model: bool = True, can_fit: bool = False):
         self._output_dir = output_dir
         self._settings = settings
         self._plan = plan
         self._baseline = baseline
         self._is_given_model = is_given_model
+        self._can_fit = can_fit and is_given_model and not settings.fit_output_layer
         self._span = schedule.num_train_steps // 10
         last, first = schedule.num_train_steps, max(
             schedule.warmup_steps, schedule.num_train_steps // 4)
@@ -87,6 +89,7 @@ class LearningCheck:
             "a lower --learning_rate, since the loss rises": rises,
             f"a higher --learning_rate, such as {_HIGH_RATE:g}": (
                 not many and not high and self._settings.adam_bias_correction and not rises),
+            "--fit_output_layer, if there are many or rare classes": not many and self._can_fit,
             f"more steps than {max(self._due):,}, such as more epochs": not many,
             "--adam_bias_correction": high and not self._settings.adam_bias_correction,
             "a lower --learning_rate": (many or high) and not rises,

@@ -119,7 +119,7 @@ def take_steps(run: Run, evaluations: Optional[Evaluations] = None,
             # Last, with all that is known of the step.
             run.training.baseline and peers.is_chief and learning.LearningCheck(
                 output_dir, settings, run.schedule, plan, run.training.baseline,
-                bool(run.settings.init_checkpoint)).add]
+                bool(run.settings.init_checkpoint), bool(run.training.fit)).add]
         hooks = [
             # First: ends a worker whose session is made anew, before anything works in that; and all workers
             # know of a signal before the saver stops for it.

@@ -94,8 +94,8 @@ def _is_finished(run: Run) -> bool:
 def _output_layer(run: Run) -> Optional[FittedLayer]:
     """The output layer that the chief fits, on all workers; None if there is none, or the run is resumed."""
     def fit() -> Optional[Dict[str, Any]]:
-        layer = None if checkpoints.latest(run.settings.output_dir) else run.training.fit(
-            run.settings.training.learning_rate)
+        is_new = run.training.fit and not checkpoints.latest(run.settings.output_dir)
+        layer = run.training.fit(run.settings.training.learning_rate) if is_new else None
         return layer and {"summary": layer.summary, "values": {
             name: [value.shape, base64.b64encode(value.tobytes()).decode("ascii")]
             for name, value in layer.values.items()}}

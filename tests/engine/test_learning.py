@@ -25,11 +25,11 @@ def judge(tmp_path, capsys):
     """(losses above the baseline, of consecutive steps) → the lines of warnings in the log."""
     run_record.write(str(tmp_path), run_record.Record({}, {}))
 
-    def run(excess, first=1, num_train_steps=100, warmup=10, is_given_model=True, **changes):
+    def run(excess, first=1, num_train_steps=100, warmup=10, is_given_model=True, can_fit=False, **changes):
         plan = TrainingPlan(LENGTHS, 4, seed=7)
         check = learning.LearningCheck(
             str(tmp_path), TrainingSettings(**changes), Schedule(num_train_steps, warmup), plan, BASELINE,
-            is_given_model)
+            is_given_model, can_fit)
         with summaries.TrainingSummaries(
                 str(tmp_path), num_train_steps, cpu_devices(1), Throughput()) as curves:
             for number, value in enumerate(excess, first):
@@ -53,12 +53,16 @@ def test_a_loss_that_stays_at_the_baseline_is_reported_once(judge):
 MORE, LOWER = "more steps than {}, such as more epochs", "a lower --learning_rate"
 CORRECTED, RISES = "--adam_bias_correction", "a lower --learning_rate, since the loss rises"
 MODEL = "a trained model as --init_checkpoint, since none was given"
+FITTED = "--fit_output_layer, if there are many or rare classes"
 DATA = "a look at the data, for labels or columns that are mixed up"
 FLAT, RISING = [0.5] * 100, [-0.5] * 70 + [1.5] * 30
 
 
 @pytest.mark.parametrize("excess, settings, remedies", [
     (FLAT, {}, [MORE, DATA]),
+    (FLAT, dict(can_fit=True), [FITTED, MORE, DATA]),
+    (FLAT, dict(can_fit=True, fit_output_layer=True), [MORE, DATA]),
+    (FLAT, dict(can_fit=True, is_given_model=False), [MODEL, MORE, DATA]),
     (FLAT, dict(learning_rate=2e-4), [MORE, CORRECTED, LOWER, DATA]),
     (FLAT, dict(learning_rate=2e-4, adam_bias_correction=True), [MORE, LOWER, DATA]),
     (RISING, {}, [RISES, MORE, DATA]),

@@ -87,8 +87,11 @@ def test_a_training_on_shuffled_labels_is_warned_of_by_the_dev_set(tiny_model, t
     ([0, 1, 1, 1, 1] * 8, 1.7, None)])  # 40 examples say little
 def test_a_dev_set_says_whether_rare_labels_were_learnt(predicted, loss, expected):
     labels = np.arange(len(predicted)) % 5
-    warning = metrics.warning(SingleLabel("abcde"), labels, np.array(predicted), loss)
-    assert warning is None if expected is None else expected in warning
+    for was_fitted in (False, True):
+        warning = metrics.warning(SingleLabel("abcde"), labels, np.array(predicted), loss, was_fitted=was_fitted)
+        assert warning is None if expected is None else expected in warning
+        if warning and "never predicts" in warning:
+            assert ("--fit_output_layer" in warning) == (not was_fitted)
 
 
 def test_a_reader_is_compared_with_one_answer_to_all_questions():
