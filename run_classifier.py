@@ -62,16 +62,13 @@ def _saved(values: flags.FlagValues) -> Optional[Classification]:
 
     Raises a UserError if the model's examples are not texts.
     """
-    for flag in ("output_dir", "init_checkpoint"):
-        path = values[flag].value
-        saved = model_folder.saved(path) if path else None
-        if saved and saved.kind.name in kinds.COMMANDS:
-            raise UserError(f"--{flag}={path} does not read texts: its command is "
-                            f"{kinds.COMMANDS[saved.kind.name]}, with --{flag}={path} and "
-                            "--do_eval or --do_predict")
-        if saved:
-            return saved
-    return None
+    flag, path = model_flags.used(values) or ("", "")
+    saved = model_folder.saved(path) if path else None
+    if saved and saved.kind.name in kinds.COMMANDS:
+        raise UserError(f"{flag}={path} does not read texts: its command is "
+                        f"{kinds.COMMANDS[saved.kind.name]}, with {flag}={path} and "
+                        "--do_eval or --do_predict")
+    return saved
 
 
 if __name__ == "__main__":

@@ -67,8 +67,7 @@ def prepare(model: str, data_dir: str, task: str = "cola", store_dir: str = "") 
     """Builds a store from a text file."""
     with tempfile.TemporaryDirectory() as folder:
         return rate_of(lambda: len(load_texts(
-            TASKS[task], TASKS[task].train, data_dir, encoding_of(model), store_dir or folder,
-            dynamic_padding=True)))
+            TASKS[task], TASKS[task].train, data_dir, encoding_of(model), store_dir or folder)))
 
 
 def prepare_questions(model: str, train_file: str) -> float:
@@ -133,8 +132,7 @@ def second_pass(forward: Any, checkpoint: checkpoints.Checkpoint, source: Callab
 def evaluate(model: str, data_dir: str, trained: str, precision: str) -> float:
     config = model_files.open_folder(model, "--model").config()
     with tempfile.TemporaryDirectory() as folder:
-        texts = load_texts(TASKS["cola"], TASKS["cola"].dev, data_dir, encoding_of(model), folder,
-                           dynamic_padding=True)
+        texts = load_texts(TASKS["cola"], TASKS["cola"].dev, data_dir, encoding_of(model), folder)
         return second_pass(classifier.forward_of(config, 2), checkpoints.latest(trained),
                            lambda: texts.source(with_labels=False), precision=precision)
 

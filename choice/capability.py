@@ -67,8 +67,7 @@ class Chooser(Capability):
         model_files.check_outputs(checkpoint, 1, flag)
 
     def load(self, job: Job, values: flags.FlagValues, training: Any = None) -> Sets:
-        loaded = {name: data.load(file, self.encoding, job.settings.store_dir,
-                                  dynamic_padding=job.settings.training.dynamic_padding)
+        loaded = {name: data.load(file, self.encoding, job.settings.store_dir)
                   for name, file in self.files.items()}
         questions = loaded.get("train")
         train = questions and Training(

@@ -22,7 +22,6 @@ class ChoiceSet(NamedTuple):
     records: store.Records  # of each question, with the columns of `_encode`
     encoding: Encoding
     content_hash: str = ""  # identifies the file and what is read of it
-    dynamic_padding: bool = True
     file: Optional[ChoiceFile] = None
 
     @property
@@ -47,8 +46,7 @@ class ChoiceSet(NamedTuple):
         lengths, values = self.records.flat("lengths"), {
             "input_ids": self.records.flat("input_ids"), "first_segment_length": self.records.flat("first_segments")}
         choices = store.Records(len(lengths), values, {"input_ids": np.append(0, np.cumsum(lengths, dtype=np.int64))})
-        return Source(lengths, functools.partial(token_features, choices), self.encoding.max_seq_length,
-                      self.dynamic_padding)
+        return Source(lengths, functools.partial(token_features, choices), self.encoding.max_seq_length)
 
     def training_source(self) -> Source:
         """Batches of questions: the same features, [b, choices, t], and label_ids, int32 [b].
@@ -70,7 +68,7 @@ class ChoiceSet(NamedTuple):
         return choices._replace(lengths=encoded.max(axis=1), fetch=fetch, fetch_for_step=fetch, encoded=encoded)
 
 
-def load(file: ChoiceFile, encoding: Encoding, store_dir: str, *, dynamic_padding: bool) -> ChoiceSet:
+def load(file: ChoiceFile, encoding: Encoding, store_dir: str) -> ChoiceSet:
     """Opens the tokenized questions of a file; tokenizes them if the store does not have them yet."""
     content = [provenance.content_hash(file.path, store_dir), *file[1:]]
     numbers, number = store.Column("int32", ragged=True), store.Column("int32", ragged=False)
@@ -81,7 +79,7 @@ def load(file: ChoiceFile, encoding: Encoding, store_dir: str, *, dynamic_paddin
         file.path, encoding, store_dir, f"choices-{pathlib.Path(file.path).stem}",
         {"content": content, **encoding.facts()}, columns, file.examples,
         lambda examples: _encode(examples, encoding), unit="questions", chunk_size=_CHUNK_QUESTIONS)
-    return ChoiceSet(records, encoding, files.hash_of_json(content), dynamic_padding, file)
+    return ChoiceSet(records, encoding, files.hash_of_json(content), file)
 
 
 def encode(examples: Sequence[Example], encoding: Encoding) -> ChoiceSet:

@@ -88,13 +88,12 @@ def main(values: flags.FlagValues) -> None:
     """Trains, evaluates and exports the student, as the flags ask."""
     if values.do_train or values.do_eval or not values.do_export:
         _check_flags(values)
-    export.check_flags(values, Classifier)
+    export.check_flags(values)
     if values.do_train or values.do_eval:
         peers = training_command.join(values)
         training_command.carry_out(*(_general if values.stage == GENERAL else _with_task)(values, peers))
     if values.do_export:
-        export.write(values.output_dir, Classifier, values.export_frozen_graph,
-                     values.export_version, export.not_compared if values.export_int8 else None)
+        export.write(values, Classifier, export.not_compared)
 
 
 def _check_flags(values: flags.FlagValues) -> None:

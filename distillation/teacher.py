@@ -47,7 +47,7 @@ def load(directory: str) -> Teacher:
     description = trained.description() or {}
     gives_vectors = task_json.gives_vectors(description)
     if not gives_vectors:
-        model_files.check(trained, model_files.LABELS)
+        model_files.require_labels(trained)
     model = kinds.model_in(trained)
     return Teacher(model.config, trained.checkpoint, model.encoding, model, description["kind"],
                    "vectors" if gives_vectors else "logits")

@@ -60,8 +60,7 @@ class Distillation(NamedTuple):
             examples: a set of the teacher's kind.
         """
         if self.teacher.outputs == "vectors":
-            source = inputs = examples.source()._replace(
-                dynamic_padding=job.settings.training.dynamic_padding)
+            source = inputs = examples.source()
             training = Training(len(examples), examples.content_hash,
                                 model.prediction(job.model.forward()), lambda: source)
         else:
@@ -87,6 +86,7 @@ class Distillation(NamedTuple):
             window = run_record.window_batches(output_dir, course.last_step, peers)
             plan = course.plan(source, job.settings.training.seed, window)
             used = np.sort(np.concatenate([plan.global_batch(step) for step in range(course.last_step)]))
+        inputs = inputs._replace(dynamic_padding=job.settings.training.dynamic_padding)
         return teachers.with_outputs(
             self.teacher, source, inputs, examples.store_name, job.devices, used=used,
             store_dir=job.settings.store_dir, per_replica_batch_size=self.predict_batch_size)
@@ -95,8 +95,7 @@ class Distillation(NamedTuple):
         """The training of the student on texts without labels."""
         return Training(
             len(texts.records), texts.content_hash,
-            make_source=lambda: source_of_texts(
-                texts, job.model.encoding, dynamic_padding=job.settings.training.dynamic_padding),
+            make_source=lambda: source_of_texts(texts, job.model.encoding),
             **self._learning_states(job.model.config))
 
     def _learning_states(self, config: BertConfig) -> Dict[str, Any]:
@@ -104,11 +103,10 @@ class Distillation(NamedTuple):
         return {
             "forward": model.intermediate(config, self.teacher,
                                           attention=self.settings.attention_loss),
-            "facts": self.facts(), "loss_unit": 1.0, "fit": lambda learning_rate: None}
+            "facts": self.facts(), "loss_unit": 1.0, "fit": None}
 
 
-def source_of_texts(texts: pretraining_tfrecords.Opened, encoding: Encoding, *,
-                    dynamic_padding: bool) -> Source:
+def source_of_texts(texts: pretraining_tfrecords.Opened, encoding: Encoding) -> Source:
     """Batches of input_ids, input_mask and segment_ids, the masked tokens restored."""
     records = texts.records
 
@@ -119,7 +117,7 @@ def source_of_texts(texts: pretraining_tfrecords.Opened, encoding: Encoding, *,
         features["input_ids"][np.repeat(np.arange(len(indices)), counts), positions] = tokens
         return features
 
-    return Source(records.lengths("input_ids"), fetch, encoding.max_seq_length, dynamic_padding)
+    return Source(records.lengths("input_ids"), fetch, encoding.max_seq_length)
 
 
 class GeneralStudent(Capability):

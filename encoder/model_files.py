@@ -21,11 +21,9 @@ from engine.training import run_record
 
 CONFIG = "bert_config.json"
 
-# What commands need: any BERT; one that predicts words; one that is fine-tuned, its labels known
-# from the task; one that is fine-tuned and knows its labels itself; one that is fine-tuned, or any
-# BERT whose variables have known names of other code, which are replaced by ours.
-ENCODER, MASKED_LM, CLASSIFIER, LABELS, FOREIGN = NEEDS = (
-    "encoder", "masked-LM", "classifier", "labels", "foreign")
+# What commands need: any BERT; one that predicts words; one that is fine-tuned, or any BERT whose
+# variables have known names of other code, which are replaced by ours.
+ENCODER, MASKED_LM, FOREIGN = "encoder", "masked-LM", "foreign"
 
 _HEAD = ("output_weights", "output_bias")
 _MAX_LAYERS = 10_000  # each is a part of the graph, however small
@@ -53,8 +51,11 @@ class ModelFiles(NamedTuple):
         return config
 
     def encoding(self, max_seq_length: int) -> Encoding:
-        """The vocabulary with its casing, checked against the config."""
+        """The vocabulary with its casing, checked against the config; a UserError if the model has fewer positions."""
         config = self.config()
+        if not 3 <= max_seq_length <= config.max_position_embeddings:
+            raise UserError(f"{self.flag}={self.path}: max_seq_length ({task_json.FILE}, or its flag) is "
+                            f"{max_seq_length}, and the model has {config.max_position_embeddings} positions")
         return load_encoding(
             self.file(vocabulary.FILE), do_lower_case=vocabulary.is_lower_cased(self.folder),
             max_seq_length=max_seq_length, vocab_size=config.vocab_size,
@@ -111,7 +112,7 @@ def open_folder(path: str, flag: str, needs: str = ENCODER) -> ModelFiles:
     Args:
         path: a folder stands for its best, its newest or its only checkpoint.
         flag: the flag that gives it, for messages.
-        needs: what the command needs of the model, one of NEEDS.
+        needs: what the command needs of the model: ENCODER, MASKED_LM or FOREIGN.
     """
     if os.path.exists(os.path.join(path, huggingface.CONFIG)) and not any(
             name in (CONFIG, checkpoints.GRAPH_FILE) or name.endswith(".index")
@@ -122,7 +123,14 @@ def open_folder(path: str, flag: str, needs: str = ENCODER) -> ModelFiles:
     names = needs == FOREIGN and variables.known_names(checkpoint.shapes)
     checkpoint = checkpoint.renamed(names) if names else checkpoint
     trained = ModelFiles(path, flag, folder_of(checkpoint.path), checkpoint)
-    check(trained, needs)
+    if needs == MASKED_LM:
+        require_masked_lm_head(checkpoint)
+    if needs == FOREIGN and not checkpoint.stored_names:
+        _require_classifier(trained)
+    if variables.WORD_EMBEDDINGS not in checkpoint.shapes:
+        raise UserError(f"{flag}={checkpoint.path} is not a BERT: it has none of the "
+                        f"model's variables, such as {variables.WORD_EMBEDDINGS}; it has "
+                        f"{', '.join(checkpoint.parameters()[:3])} ...{_conversion(checkpoint)}")
     return trained
 
 
@@ -136,26 +144,23 @@ def folder_of(path: str) -> str:
     return folder
 
 
-def check(trained: ModelFiles, needs: str) -> None:
-    """Raises a UserError if the model lacks what the command needs, one of NEEDS."""
-    if needs == MASKED_LM:
-        require_masked_lm_head(trained.checkpoint)
-    if needs in (CLASSIFIER, LABELS) or needs == FOREIGN and not trained.checkpoint.stored_names:
-        require_classifier(trained.checkpoint, trained.flag)
-        description = trained.description()
-        if description:
-            label_types.of_description(description, f"{trained.flag}={trained.path}")
-        elif needs == LABELS:
-            raise UserError(
-                f"{trained.flag}={trained.path}: {trained.folder} holds no {task_json.FILE}, so that the "
-                "labels of this classifier are not known: python -m encoder.convert "
-                f"--from_checkpoint={trained.path} --labels=... --output_dir=... makes a model "
-                "folder of it")
-    if variables.WORD_EMBEDDINGS not in trained.checkpoint.shapes:
-        examples = ", ".join(trained.checkpoint.parameters()[:3])
-        raise UserError(f"{trained.flag}={trained.checkpoint.path} is not a BERT: it has none of the "
-                        f"model's variables, such as {variables.WORD_EMBEDDINGS}; it has "
-                        f"{examples} ...{_conversion(trained.checkpoint)}")
+def _require_classifier(trained: ModelFiles) -> bool:
+    """Raises a UserError if the model is no classifier, or a damaged one; whether it knows its labels."""
+    require_classifier(trained.checkpoint, trained.flag)
+    description = trained.description()
+    if description:
+        label_types.of_description(description, f"{trained.flag}={trained.path}")
+    return bool(description)
+
+
+def require_labels(trained: ModelFiles) -> None:
+    """Raises a UserError if the model is no classifier that knows its labels."""
+    if not _require_classifier(trained):
+        raise UserError(
+            f"{trained.flag}={trained.path}: {trained.folder} holds no {task_json.FILE}, so that the "
+            "labels of this classifier are not known: python -m encoder.convert "
+            f"--from_checkpoint={trained.path} --labels=... --output_dir=... makes a model "
+            "folder of it")
 
 
 def has_output_layer(checkpoint: checkpoints.Checkpoint) -> bool:

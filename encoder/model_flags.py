@@ -46,7 +46,7 @@ def find_file(values: flags.FlagValues, flag: str, name: str) -> Optional[str]:
     """The file that a flag gives, or else that of this name in the model's folder; or None."""
     if values[flag].value:
         return values[flag].value
-    return next((path for path in (os.path.join(folder, name) for folder in _folders(values))
+    return next((path for path in (os.path.join(folder, name) for folder in folders(values))
                  if os.path.exists(path)), None)
 
 
@@ -54,12 +54,12 @@ def find_vocabulary(values: flags.FlagValues) -> Optional[str]:
     """--vocab_file, with a warning if the model's folder has another; or else the one there, or None."""
     path = find_file(values, "vocab_file", vocabulary.FILE)
     if values.vocab_file and os.path.exists(path):
-        vocabulary.warn_of_another(path, next(iter(_folders(values)), None))
+        vocabulary.warn_of_another(path, next(iter(folders(values)), None))
     return path
 
 
-def _folders(values: flags.FlagValues) -> List[str]:
-    """The folder of the model that is trained in --output_dir, and of the one to start from."""
+def folders(values: flags.FlagValues) -> List[str]:
+    """The folder of the model that is trained in --output_dir, if there is one, and of the one to start from."""
     paths = _trained(values), values.init_checkpoint
     return [model_files.folder_of(path) for path in paths if path]
 
@@ -112,9 +112,8 @@ def load_model(values: flags.FlagValues,
     vocab_file = find_vocabulary(values) or required(values, "vocab_file")
     if initial:
         model_files.check_record(initial, vocab_file, values.bert_config_file)
-    folders = (*_folders(values), os.path.dirname(vocab_file))
-    recorded = next((casing for casing in map(vocabulary.recorded_casing, folders)
-                     if casing is not None), None)
+    recorded = next((casing for casing in map(
+        vocabulary.recorded_casing, (*folders(values), os.path.dirname(vocab_file))) if casing is not None), None)
     do_lower_case = _casing(values, recorded)
     encoding = load_encoding(
         vocab_file, do_lower_case=do_lower_case, vocab_size=config.vocab_size,
@@ -152,17 +151,19 @@ def _long_texts(values: flags.FlagValues, max_seq_length: int) -> LongTexts:
     return settings.from_flags(values, LongTexts).check(max_seq_length)
 
 
+def used(values: flags.FlagValues) -> Optional[Tuple[str, str]]:
+    """The flag of the trained model that is used, and its value; None if there is none."""
+    if _trained(values):
+        return "--output_dir", values.output_dir
+    if values.init_checkpoint and not ("do_train" in values and values.do_train):
+        return "--init_checkpoint", values.init_checkpoint
+    return None
+
+
 def used_folder(values: flags.FlagValues) -> Optional[str]:
     """The folder of the trained model that is used; None if there is none."""
-    folder = _trained(values)
-    if not folder and not ("do_train" in values and values.do_train) and values.init_checkpoint:
-        folder = model_files.folder_of(values.init_checkpoint)
-    return folder
-
-
-def initial_folder(values: flags.FlagValues) -> Optional[str]:
-    """The folder of --init_checkpoint; None if it is not given."""
-    return model_files.folder_of(values.init_checkpoint) if values.init_checkpoint else None
+    given = used(values)
+    return given and model_files.folder_of(given[1])
 
 
 def _used_classifier(values: flags.FlagValues) -> Optional[Dict[str, Any]]:

@@ -66,7 +66,7 @@ def of_reader(settings: Mapping[str, Any] = {}) -> Dict[str, Any]:
 
 def is_tagger(description: Mapping[str, Any]) -> bool:
     """Whether the description has the entries of `of_tagger`."""
-    return "scheme" in description
+    return description.get("kind") == TAGS
 
 
 def is_reader(description: Mapping[str, Any]) -> bool:
@@ -92,4 +92,4 @@ def of_vectors(pooling: str, query_prefix: str, matryoshka: Sequence[int]) -> Di
 
 def gives_vectors(description: Mapping[str, Any]) -> bool:
     """Whether the description has the entries of `of_vectors`."""
-    return "pooling" in description
+    return description.get("kind") == SIMILARITY

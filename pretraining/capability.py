@@ -69,8 +69,7 @@ class Pretraining(Capability):
         def load(flag: str) -> RecordSet:
             return load_records(
                 required(values, flag), f"--{flag}", sizes, job.settings.store_dir,
-                vocab_file=self.encoding.vocab_file if self.encoding else values.vocab_file,
-                dynamic_padding=values.dynamic_padding)
+                vocab_file=self.encoding.vocab_file if self.encoding else values.vocab_file)
 
         max_steps = positive(values, "max_eval_steps") if values["max_eval_steps"].present else None
         records = load("input_file") if values.do_train else None

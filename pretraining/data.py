@@ -18,7 +18,6 @@ class RecordSet(NamedTuple):
     records: store.Records
     content_hash: str  # of the files
     max_seq_length: int
-    dynamic_padding: bool
     # The most masked tokens in examples of up to so many tokens, [max_seq_length + 1].
     most_masked: np.ndarray
 
@@ -51,7 +50,7 @@ class RecordSet(NamedTuple):
             return features
 
         return Source(self.records.lengths("input_ids"), self._features, self.max_seq_length,
-                      self.dynamic_padding, fetch_for_step=fetch_for_step)
+                      fetch_for_step=fetch_for_step)
 
     def _features(self, indices: np.ndarray, length: int) -> Features:
         records, width = self.records, self.most_masked[length]
@@ -68,7 +67,7 @@ class RecordSet(NamedTuple):
 
 
 def load_records(patterns: str, flag: str, sizes: Sizes, store_dir: str, *,
-                 vocab_file: Optional[str], dynamic_padding: bool) -> RecordSet:
+                 vocab_file: Optional[str]) -> RecordSet:
     """Opens the examples of TFRecord files, preparing them first if needed.
 
     Args:
@@ -79,7 +78,7 @@ def load_records(patterns: str, flag: str, sizes: Sizes, store_dir: str, *,
     opened = pretraining_tfrecords.open_store(patterns, flag, sizes, store_dir)
     if vocab_file:
         check_vocab(opened.paths, vocab_file)
-    return RecordSet(opened.records, opened.content_hash, sizes.max_seq_length, dynamic_padding,
+    return RecordSet(opened.records, opened.content_hash, sizes.max_seq_length,
                      _most_masked(opened.records, sizes.max_seq_length))
 
 

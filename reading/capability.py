@@ -68,15 +68,12 @@ class AnswerFinder(Capability):
         return finder
 
     def check(self) -> None:
-        length, positions = self.encoding.max_seq_length, self.config.max_position_embeddings
+        length = self.encoding.max_seq_length
         query_length = self.windows.max_query_length
         if length <= query_length + data.NUM_SPECIAL:
             raise UserError(f"--max_seq_length={length} leaves no room for a context beside a "
                             f"question of --max_query_length={query_length} tokens and "
                             f"{data.NUM_SPECIAL} special ones; raise the one or lower the other")
-        if length > positions:
-            raise UserError(f"{task_json.FILE}: max_seq_length is {length}, and the model has "
-                            f"{positions} positions")
 
     def facts(self) -> Dict[str, Any]:
         return {"task": "reading comprehension", **self.encoder_facts()}
@@ -92,8 +89,7 @@ class AnswerFinder(Capability):
 
         def load(path: str, is_training: bool) -> QuestionSet:
             return data.load(path, self.encoding, self.windows, job.settings.store_dir,
-                             is_training=is_training,
-                             dynamic_padding=job.settings.training.dynamic_padding)
+                             is_training=is_training)
 
         train = held_out = None
         if values.do_train:

@@ -64,7 +64,7 @@ class QuestionSet:
     """
 
     def __init__(self, path: str, records: store.Records, content_hash: str, encoding: Encoding,
-                 settings: WindowSettings, dynamic_padding: bool):
+                 settings: WindowSettings):
         self.path = path
         self.records = records
         self.content_hash = content_hash
@@ -79,7 +79,7 @@ class QuestionSet:
             {"input_ids": records.flat("input_ids"), "first_segment_length": first_segments},
             {"input_ids": np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])})
         self._source = Source(lengths, functools.partial(token_features, of_windows),
-                              encoding.max_seq_length, dynamic_padding)
+                              encoding.max_seq_length)
 
     def __len__(self) -> int:
         return len(self._source.lengths)
@@ -134,7 +134,7 @@ class QuestionSet:
 
 
 def load(path: str, encoding: Encoding, settings: WindowSettings, store_dir: str, *,
-         is_training: bool, dynamic_padding: bool = True) -> QuestionSet:
+         is_training: bool) -> QuestionSet:
     """Opens the tokenized questions of a file, preparing them first if needed.
 
     Args:
@@ -151,7 +151,7 @@ def load(path: str, encoding: Encoding, settings: WindowSettings, store_dir: str
         _columns(encoding, is_training), prepare.paragraphs, prepare.chunk, unit="paragraphs",
         chunk_size=_CHUNK_CHARACTERS, size_of=lambda paragraph: len(paragraph.context),
         facts=lambda: prepare.counts)
-    questions = QuestionSet(path, records, content, encoding, settings, dynamic_padding)
+    questions = QuestionSet(path, records, content, encoding, settings)
     counts, num_questions = records.facts, f"{records.facts['num_questions']:,} questions"
     if is_training and counts["num_misplaced"]:
         log.warn(f"{path}: {counts['num_misplaced']:,} answers are not where their answer_start "
@@ -168,7 +168,7 @@ def encode(paragraphs: Iterable[Paragraph], encoding: Encoding,
     """Questions in memory, tokenized to be answered."""
     prepare = _Preparation("", encoding, settings, False, dict.fromkeys(_COUNTS, 0))
     records = store.Records.of_chunk(prepare.chunk(paragraphs))
-    return QuestionSet("", records, "", encoding, settings, dynamic_padding=True)
+    return QuestionSet("", records, "", encoding, settings)
 
 
 def _columns(encoding: Encoding, is_training: bool) -> Dict[str, store.Column]:

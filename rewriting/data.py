@@ -94,8 +94,8 @@ class PairSet(TrainingSet):
         return source._replace(fetch=fetch) if with_labels else source
 
 
-def load_slots(path: str, encoding: Encoding, store_dir: str, *, dynamic_padding: bool,
-               labelled: bool = True) -> SlotSet:
+def load_slots(path: str, encoding: Encoding, store_dir: str, *, labelled: bool = True
+               ) -> SlotSet:
     """Opens the tokenized slots of a file, preparing them first if needed.
 
     A phrase that the model cannot read (too long, or without tokens) is skipped. If it is the
@@ -120,7 +120,7 @@ def load_slots(path: str, encoding: Encoding, store_dir: str, *, dynamic_padding
     records = open_or_tokenize(
         path, encoding, store_dir, f"slots-{pathlib.Path(path).stem}", key, columns, read,
         functools.partial(_encode, encoding=encoding), unit="slots", chunk_size=_SLOTS_AT_A_TIME)
-    slots = dataclasses.replace(_slot_set(records, content, encoding, dynamic_padding), path=path)
+    slots = dataclasses.replace(_slot_set(records, content, encoding), path=path)
     if labelled:
         return _readable(slots, encoding)
     odd = OddRows("phrases have no score, and empty lines in the predictions")
@@ -133,8 +133,7 @@ def load_slots(path: str, encoding: Encoding, store_dir: str, *, dynamic_padding
 
 def encode_slots(examples: Sequence[SlotExample], encoding: Encoding) -> SlotSet:
     """Slots in memory, with all their phrases, as of `load_slots` without labels."""
-    return _slot_set(store.Records.of_chunk(_encode(examples, encoding)), "", encoding,
-                     dynamic_padding=True)
+    return _slot_set(store.Records.of_chunk(_encode(examples, encoding)), "", encoding)
 
 
 def unread(encoding: Encoding) -> str:
@@ -158,8 +157,7 @@ def _encode(examples: Sequence[SlotExample], encoding: Encoding) -> store.Chunk:
             "category": text_columns.to_chunk([slot.category for slot in examples])}
 
 
-def _slot_set(records: store.Records, content: str, encoding: Encoding,
-              dynamic_padding: bool) -> SlotSet:
+def _slot_set(records: store.Records, content: str, encoding: Encoding) -> SlotSet:
     """All slots with all their phrases."""
     num_phrases, phrase_lengths = records.lengths("phrase_lengths"), records.flat("phrase_lengths")
     # The same token ids with one record for each phrase.
@@ -168,7 +166,7 @@ def _slot_set(records: store.Records, content: str, encoding: Encoding,
     slots = np.repeat(np.arange(len(records), dtype=np.int32), num_phrases)
     return SlotSet(
         pairs.Pairs(records, candidates, slots, np.arange(len(candidates), dtype=np.int32),
-                    encoding, dynamic_padding),
+                    encoding),
         num_phrases, records.scalars("num_fitting"), content)
 
 

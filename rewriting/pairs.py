@@ -66,7 +66,6 @@ class Pairs(NamedTuple):
     slots: np.ndarray  # [n]
     phrases: np.ndarray  # [n]
     encoding: Encoding
-    dynamic_padding: bool = True
 
     def __len__(self) -> int:
         return len(self.slots)
@@ -74,7 +73,7 @@ class Pairs(NamedTuple):
     def chosen(self, which: np.ndarray) -> "Pairs":
         """Some of the pairs, by a mask or by their numbers."""
         return Pairs(self.contexts, self.candidates, self.slots[which], self.phrases[which],
-                     self.encoding, self.dynamic_padding)
+                     self.encoding)
 
     def lengths(self) -> np.ndarray:
         """Tokens of each pair, [n]."""
@@ -85,8 +84,7 @@ class Pairs(NamedTuple):
 
     def source(self) -> Source:
         """Batches for a scorer, without labels."""
-        return Source(self.lengths(), self.features, self.encoding.max_seq_length,
-                      self.dynamic_padding)
+        return Source(self.lengths(), self.features, self.encoding.max_seq_length)
 
     def features(self, indices: np.ndarray, length: int) -> Dict[str, np.ndarray]:
         """input_ids, input_mask and segment_ids of these pairs, int32 [len(indices), length]."""

@@ -95,8 +95,7 @@ class Rewrites(Stream):
     chunk_size = 64  # texts
 
     def __init__(self, values: flags.FlagValues):
-        trained = model_files.open_folder(settings.required(values, "output_dir"), "--output_dir",
-                                         model_files.CLASSIFIER)
+        trained = model_files.open_folder(settings.required(values, "output_dir"), "--output_dir")
         model = kinds.model_in(trained, PhraseScorer)
         limits = {name: settings.positive(values, name) for name in ("num_candidates", "top_k")}
         files.check_output(values.output_file, "--output_file", [values.pool_file])

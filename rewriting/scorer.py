@@ -52,12 +52,9 @@ class PhraseScorer(Classifier):
 
     def load(self, job: Job, values: flags.FlagValues,
              training: Optional[Callable[[Job, PairSet], Training]] = None) -> Sets:
-        self.check()
-
         def load(name: str, *, labelled: bool = True) -> SlotSet:
             return load_slots(
-                find(values, name), self.encoding, job.settings.store_dir, labelled=labelled,
-                dynamic_padding=job.settings.training.dynamic_padding)
+                find(values, name), self.encoding, job.settings.store_dir, labelled=labelled)
 
         train, ranked, wanted = None, {}, sets.wanted(values)
         if "train" in wanted:

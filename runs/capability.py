@@ -34,6 +34,7 @@ class Job(NamedTuple):
     devices: Devices
     settings: RunSettings
     predict_batch_size: Optional[int] = None
+    trained: Optional[Checkpoint] = None  # the model to use; None: that which is trained
 
 
 def facts_of(job: Job, data: Training) -> Dict[str, Any]:

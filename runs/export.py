@@ -9,7 +9,7 @@ import glob
 import os
 import re
 import shutil
-from typing import Callable, Iterator, List, Mapping, Optional, Sequence, Tuple, Type
+from typing import Callable, Iterator, List, Mapping, Optional, Sequence, Type
 
 from absl import flags
 import tensorflow.compat.v1 as tf
@@ -59,7 +59,7 @@ def not_compared(exact: Prepared, int8: Prepared) -> Mapping[str, str]:
     return {}
 
 
-def check_flags(values: flags.FlagValues, kind: Type[Capability]) -> None:
+def check_flags(values: flags.FlagValues) -> None:
     """Raises a UserError for an output that cannot be written, before the hours of training."""
     for name in ("export_frozen_graph", "export_int8", "export_version"):
         if values[name].value and not values.do_export:
@@ -72,13 +72,6 @@ def check_flags(values: flags.FlagValues, kind: Type[Capability]) -> None:
         return
     _export_folder(settings.required(values, "output_dir"), values.export_version,
                    values.export_frozen_graph)
-    if not values.do_train:
-        _open(values.output_dir, kind)
-
-
-def _open(output_dir: str, kind: Type[Capability]) -> Tuple[ModelFiles, Capability]:
-    trained = model_files.open_folder(output_dir, "--output_dir")
-    return trained, kinds.model_in(trained, kind)
 
 
 def _export_folder(output_dir: str, version: Optional[str], frozen_type: Optional[str],
@@ -160,20 +153,18 @@ def _claimed(output_dir: str, version: Optional[str], frozen_type: Optional[str]
             taken.append(int(os.path.basename(folder)))
 
 
-def write(output_dir: str, kind: Type[Capability], frozen_type: Optional[str], version: Optional[str] = None,
-          int8: Optional[Compare] = None) -> None:
+def write(values: flags.FlagValues, kind: Type[Capability], compare: Compare) -> None:
     """Exports the best or else the newest checkpoint of a training.
 
     It replaces an earlier export, or becomes a version beside the earlier ones.
 
     Args:
-        frozen_type: also writes a frozen graph whose weights have this type, one of
-            `saved_model.FLOAT_TYPES`.
-        version: the value of --export_version.
-        int8: also writes a file in int8, and compares it.
+        kind: of the model, which --output_dir names.
+        compare: what a file in int8 is compared by.
     """
-    trained, model = _open(output_dir, kind)
-    checkpoint = trained.checkpoint
+    output_dir, version, frozen_type = values.output_dir, values.export_version, values.export_frozen_graph
+    trained = model_files.open_folder(output_dir, "--output_dir")
+    model, checkpoint = kinds.model_in(trained, kind), trained.checkpoint
     mode = INFERENCE._replace(computation=modeling.Computation(inlined=True))
 
     def build() -> saved_model.Signature:
@@ -197,7 +188,7 @@ def write(output_dir: str, kind: Type[Capability], frozen_type: Optional[str], v
         graph = files.hash_of_file(os.path.join(draft, checkpoints.GRAPH_FILE))
         run_record.write(os.path.join(draft, saved_model.ASSETS), run_record.Record(
             {**model.facts(), checkpoints.GRAPH_FILE: graph}, {}))
-        compared = _prepare(draft, int8)
+        compared = _prepare(draft, compare if values.export_int8 else None)
         files.write_text(os.path.join(draft, CARD), model_card.text(
             output_dir, model, checkpoint.global_step, frozen_type, compared))
     log.info(f"Exported {checkpoint.describe()}: {folder}")

@@ -169,7 +169,7 @@ def fitting(job: Job, forward: Forward, kind: Kind, unit: str, *, is_pooled: boo
                 "Fitting the output layer", unit="examples", total=len(indices)) as counter:
             predictor.restore(start)
             predictions = predictor.predict(
-                source.subset(indices), job.settings.evaluation.eval_batch_size, counter.advance,
+                source.subset(indices)._replace(dynamic_padding=settings.dynamic_padding), job.settings.evaluation.eval_batch_size, counter.advance,
                 as_on_one=True)
         return fit_probe(rows_of(predictions["features"], indices), kind, unit, began,
                          job.model.config.hidden_dropout_prob)

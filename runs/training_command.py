@@ -52,7 +52,7 @@ def run(values: flags.FlagValues, kind: Type[Capability],
     if "use_tpu" in values:
         device_flags.check_tpu(values)
     if "do_export" in values:
-        export.check_flags(values, kind)
+        export.check_flags(values)
     compare: export.Compare = export.not_compared
     if any(values[name].value for name in names if name in _WORK):
         several, peers = tries.of_flags(values), join(values)
@@ -62,8 +62,7 @@ def run(values: flags.FlagValues, kind: Type[Capability],
         if "" in sets.dev:
             compare = functools.partial(prepared.agreement, job, sets.dev[""])
     if "do_export" in values and values.do_export:
-        export.write(values.output_dir, kind, values.export_frozen_graph,
-                     values.export_version, compare if values.export_int8 else None)
+        export.write(values, kind, compare)
 
 
 def join(values: flags.FlagValues) -> Peers:
@@ -88,7 +87,7 @@ def job_of(values: flags.FlagValues, model: Capability, peers: Peers) -> Job:
 
 
 def started(job: Job, *, is_training: bool, flag: str = "--init_checkpoint") -> Job:
-    """The job, with the output layer that it can take over from the model to start from.
+    """The job, with the model to use, or with the output layer that it can take over from that to start from.
 
     Raises a UserError if that model does something else, before texts are read.
 
@@ -100,8 +99,7 @@ def started(job: Job, *, is_training: bool, flag: str = "--init_checkpoint") -> 
     if not is_training:
         if is_new:
             raise UserError("--new_output_layer is for a training, and --do_train is not set")
-        trained_checkpoint(job)
-        return job
+        return job._replace(trained=trained_checkpoint(job))
     resumed, initial = checkpoints.latest(settings.output_dir), settings.init_checkpoint
     if resumed:
         if output_layer.taken_over(job.model, resumed, "--output_dir", output_layer.OTHER_FOLDER).rows:
@@ -184,14 +182,15 @@ def _save_description(job: Job, data: Training) -> None:
 def _evaluate(job: Job, sets: Sets, predictor: Predictor, checkpoint: Checkpoint,
               advance: Callable[[int], None]) -> Mapping[str, float]:
     """See `evaluations.Evaluate`."""
-    predict = _predict(predictor, checkpoint, job.settings.evaluation.eval_batch_size, advance)
+    predict = _predict(predictor, job, checkpoint, job.settings.evaluation.eval_batch_size, advance)
     return job.model.measure(job, sets.dev[""], predict).results
 
 
-def _predict(predictor: Predictor, checkpoint: Checkpoint, batch_size: Optional[int],
+def _predict(predictor: Predictor, job: Job, checkpoint: Checkpoint, batch_size: Optional[int],
              advance: Callable[[int], None]) -> Predict:
     predictor.restore(checkpoint)
-    return lambda source: predictor.predict(source, batch_size, advance)
+    return lambda source: predictor.predict(
+        source._replace(dynamic_padding=job.settings.training.dynamic_padding), batch_size, advance)
 
 
 def _score(job: Job, sets: Sets, predictor: Predictor,
@@ -201,7 +200,7 @@ def _score(job: Job, sets: Sets, predictor: Predictor,
     Returns:
         What was measured of the first set.
     """
-    model, checkpoint, first = job.model, trained_checkpoint(job), None
+    model, checkpoint, first = job.model, job.trained or trained_checkpoint(job), None
     tries.warn_of_ensemble(job.settings.output_dir)
     # A set that is also a test set is measured when its predictions are written.
     dev_alone = {suffix: dev for suffix, dev in sets.dev.items() if dev is not sets.test.get(suffix)}
@@ -209,7 +208,7 @@ def _score(job: Job, sets: Sets, predictor: Predictor,
 
     def visibly(verb: str, held_out: Any, batch_size: int, call: Callable, *more: Any) -> Optional[Measured]:
         with Counter(verb, unit=model.unit, total=len(held_out)) as counter:
-            return call(job, held_out, *more, _predict(predictor, checkpoint, batch_size, counter.advance))
+            return call(job, held_out, *more, _predict(predictor, job, checkpoint, batch_size, counter.advance))
 
     batch_size = job.settings.evaluation.eval_batch_size
     measured = {suffix: visibly("Evaluating", dev, batch_size, model.measure)

@@ -161,15 +161,15 @@ class ServedModel:
                 each.run(self.features(max(1, self.max_batch_tokens // length), length))
 
 
-def versions(folder: str) -> List[Tuple[str, str]]:
+def served_folders(folder: str) -> List[Tuple[str, str]]:
     """The folders of the versions of a model, the newest first, with their numbers; or its own, without one."""
     return [(os.path.join(folder, str(number)), str(number))
-            for number in sorted(export.versions(folder), reverse=True)] or [(folder, "")]
+            for number in reversed(export.versions(folder))] or [(folder, "")]
 
 
 def serve(name: str, folder: str, values: flags.FlagValues, devices: Devices) -> ServedModel:
     """Opens the model in a folder, or the newest of the numbered versions in it: FOLDER/1, FOLDER/2 …"""
-    *newer, oldest = versions(folder)
+    *newer, oldest = served_folders(folder)
     for version in newer:
         try:
             return ServedModel(name, *version, values, devices)

@@ -98,7 +98,7 @@ def _prepare(named: Dict[str, str], values: flags.FlagValues) -> None:
     if values.engine == session.TENSORFLOW:
         raise UserError(f"--prepare: --engine={values.engine} reads no file of its own; leave one of them out")
     for folder in named.values():
-        kept = session.file_of(values.engine, model.versions(folder)[0][0])
+        kept = session.file_of(values.engine, model.served_folders(folder)[0][0])
         with artifact.making(kept, replaces=artifact.ODD) as must_make:
             if must_make:
                 session.make(kept)

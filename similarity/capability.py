@@ -102,8 +102,7 @@ class TextEncoder(Capability):
             texts.num_examples, texts.content_hash,
             model.training_forward_of(self.config, self.similarity.pooling, objective,
                                       max(2, texts.num_texts)),
-            lambda: texts.training_source(spread=objective.spreads)._replace(
-                dynamic_padding=job.settings.training.dynamic_padding),
+            lambda: texts.training_source(spread=objective.spreads),
             facts={"--loss": objective.loss, "--temperature": objective.temperature,
                    "--symmetric": objective.symmetric, "--spread_duplicates": objective.spreads},
             least_batch=2 if texts.num_texts < 3 else 1,
@@ -157,8 +156,7 @@ padding; `segment_ids`, all 0.""",
     def reader(self) -> Reader:
         """Texts have vectors, pairs a similarity."""
         def encode(examples: List[Example]) -> Encoded:
-            texts = data.encode([files.Example(example.texts) for example in examples],
-                                self.encoding, self.similarity.query_prefix)
+            texts = data.encode(examples, self.encoding, self.similarity.query_prefix)
             return Encoded(texts.source(), lambda predictions: _results(texts, **predictions),
                            texts.num_left_out)
 

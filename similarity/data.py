@@ -12,7 +12,8 @@ from encoder.encoding import Encoding, encode_texts_and_pairs, open_or_tokenize
 from engine.data import store
 from engine.data.batches import Features, Source, token_features
 from engine.disk import files, provenance
-from similarity.files import Example, TextFile
+from runs.rows import Example
+from similarity.files import TextFile
 
 _CHUNK_EXAMPLES = 4096
 _KEY_BYTES = 6  # two float32 hold them exactly: 24 bits each
@@ -143,7 +144,7 @@ def _encode(examples: Sequence[Example], encoding: Encoding, query_prefix: str) 
     texts = [query_prefix + text if query_prefix and count > 1 and not number else text
              for example in examples for number, text in enumerate(example.texts)]
     chunk = encode_texts_and_pairs(texts, [""] * len(texts), encoding)
-    scores = np.repeat(np.array([example.score for example in examples], np.float32), count)
+    scores = np.repeat(np.array([example.label or 0.0 for example in examples], np.float32), count)
     ids, lengths = chunk["input_ids"]
     return {"input_ids": (ids, lengths), "key": _keys_of(ids, lengths), "score": scores,
             **{name: chunk[name] for name in ("first_segment_length", "num_left_out")}}

@@ -21,7 +21,7 @@ from engine.disk import files
 from engine.errors import UserError
 from engine.progress import counted
 from runs import column_values, columns, squad_files, table_head
-from runs.rows import Columns, Split, read_rows
+from runs.rows import Columns, Example, Split, read_rows
 from runs.table_head import Table
 
 TEXTS, TUPLES, SCORES, ENTAILMENT, QUESTIONS = (
@@ -47,12 +47,6 @@ class Given(NamedTuple):
     texts: Sequence[str] = ()  # the columns, each by its name or its number from 1
     label: Optional[str] = None
     header: Optional[bool] = None
-
-
-class Example(NamedTuple):
-    """The texts that belong together: the anchor, its positive, its hard negatives."""
-    texts: Tuple[str, ...]
-    score: float = 0.0  # of a pair in a file with scores
 
 
 class TextFile(NamedTuple):
@@ -86,7 +80,7 @@ class TextFile(NamedTuple):
 
     def as_pairs(self) -> "TextFile":
         """Of a file with scores, the pairs whose score is above half the largest."""
-        scores = [example.score for example in self.examples()]
+        scores = [example.label for example in self.examples()]
         above = max(scores, default=0.0) / 2
         count = sum(score > above for score in scores)
         if not count:
@@ -97,13 +91,16 @@ class TextFile(NamedTuple):
         return self._replace(above=above)
 
     def examples(self) -> Iterator[Example]:
-        """Streams the examples; only a file with entailment is read as a whole."""
+        """Streams the examples: an anchor, its positive, its hard negatives; a label is a pair's score.
+
+        Only a file with entailment is read as a whole.
+        """
         if self.layout == QUESTIONS:
             examples = self._of_questions()
         elif self.layout == ENTAILMENT and self.label is not None:
             examples = self._of_relations()
         else:
-            examples = (Example(texts, score or 0.0) for texts, score in self._rows()
+            examples = (Example(texts, score) for texts, score in self._rows()
                         if self.above is None or score > self.above)
         first = next(examples, None)
         if first is None:

@@ -14,7 +14,8 @@ from engine.disk.parts import in_chunks
 from engine.errors import UserError
 from engine.progress import Counter, counted
 from engine.settings import setting
-from similarity.files import Example, TextFile
+from runs.rows import Example
+from similarity.files import TextFile
 from similarity.index import Index, digest_of
 from similarity.nearest import nearest
 from similarity.vectors import Encoder

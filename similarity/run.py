@@ -86,7 +86,7 @@ def main(values: flags.FlagValues) -> None:
 
 def _similarity(values: flags.FlagValues) -> Similarity:
     """What the flags say, and the model's folder where they say nothing; the files of the sets."""
-    folder = model_flags.used_folder(values) or model_flags.initial_folder(values)
+    folder = next(iter(model_flags.folders(values)), None)
     known = folder and described(folder) or Similarity()
     chosen: Dict[str, Any] = {name: values[name].value for name in ("pooling", "query_prefix")
                               if values[name].value is not None}

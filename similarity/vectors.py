@@ -10,10 +10,10 @@ from engine.disk import files
 from engine.errors import UserError
 from runs import kinds
 from runs.capability import Encoded
+from runs.rows import Example
 from runs.stream import OpenModel
 from similarity import data
 from similarity.capability import TextEncoder
-from similarity.files import Example
 from similarity.rows import shortened
 
 

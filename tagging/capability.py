@@ -76,8 +76,7 @@ class EntityTagger(Capability):
 
     def load(self, job: Job, values: flags.FlagValues, training: Any = None) -> Sets:
         loaded = {name: data.load_sentences(
-            file, self.tagger.tags, self.encoding, job.settings.store_dir,
-            dynamic_padding=job.settings.training.dynamic_padding)
+            file, self.tagger.tags, self.encoding, job.settings.store_dir)
             for name, file in open_files(values).items()}
         sentences = loaded.get("train")
         train = sentences and Training(

@@ -56,7 +56,6 @@ class SentenceSet:
     tags: TagSet
     max_seq_length: int
     content_hash: str = ""  # identifies the file and what is read of it
-    dynamic_padding: bool = True
     file: Optional[TaggedFile] = None  # None for sentences in memory
 
     def __len__(self) -> int:
@@ -113,7 +112,7 @@ class SentenceSet:
             return features
 
         return Source(records.lengths("input_ids"), fetch, self.max_seq_length,
-                      self.dynamic_padding, fetch_for_step=fetch_for_step)
+                      fetch_for_step=fetch_for_step)
 
 
 def _columns(encoding: Encoding, *, has_tags: bool) -> Dict[str, store.Column]:
@@ -126,8 +125,8 @@ def _columns(encoding: Encoding, *, has_tags: bool) -> Dict[str, store.Column]:
     return {**columns, "labels": store.Column("uint16", ragged=True)} if has_tags else columns
 
 
-def load_sentences(file: TaggedFile, tags: TagSet, encoding: Encoding, store_dir: str, *,
-                   dynamic_padding: bool) -> SentenceSet:
+def load_sentences(file: TaggedFile, tags: TagSet, encoding: Encoding, store_dir: str
+                   ) -> SentenceSet:
     """Opens the tokenized sentences of a file; tokenizes them if the store does not have them yet."""
     content = [provenance.content_hash(file.path, store_dir), type(file).__name__, file.layout,
                file.has_tags]
@@ -158,8 +157,7 @@ def load_sentences(file: TaggedFile, tags: TagSet, encoding: Encoding, store_dir
     if num_missed:
         log.warn(f"{file.path}: {num_missed:,} entities begin or end within a word or overlap "
                  "others: they are not trained on, and count as not found")
-    return SentenceSet(records, tags, encoding.max_seq_length, files.hash_of_json(content),
-                       dynamic_padding, file)
+    return SentenceSet(records, tags, encoding.max_seq_length, files.hash_of_json(content), file)
 
 
 def encode_words(sentences: List[List[str]], tags: TagSet, encoding: Encoding) -> SentenceSet:

@@ -7,7 +7,6 @@ from absl import flags
 
 from encoder import model_files, model_flags
 from engine import settings
-from engine.checkpoints import checkpoints
 from engine.cli import command
 from runs import sets, training_command
 from runs.tries import TrySettings
@@ -57,9 +56,7 @@ def _tagger(values: flags.FlagValues) -> Tagger:
     train_file = open_files(values).get("train")
     if train_file:
         return Tagger(data.find_tags(train_file), values.crf)
-    flag, path = "--output_dir", settings.required(values, "output_dir")
-    if values.init_checkpoint and not checkpoints.latest(path):
-        flag, path = "--init_checkpoint", values.init_checkpoint
+    flag, path = model_flags.used(values) or ("--output_dir", settings.required(values, "output_dir"))
     return EntityTagger.open(model_files.open_folder(path, flag)).tagger
 
 

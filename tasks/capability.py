@@ -135,7 +135,8 @@ class Classifier(Capability):
             train = (training or training_of)(job, self._load(job, task.train))
             # Too few examples are reported before the other sets are read.
             if not checkpoints.latest(job.settings.output_dir):  # whose global batch may be another
-                job.settings.schedule(train.num_examples, job.devices.num_replicas)
+                job.settings.length.schedule(
+                    train.num_examples, job.settings.global_batch_size(job.devices.num_replicas))
         return Sets(
             train,
             self._load_with_mismatched(job, task.dev, task.mismatched_dev) if "dev" in wanted else {},
@@ -144,7 +145,7 @@ class Classifier(Capability):
     def _load(self, job: Job, split: Split) -> TextSet:
         return load_texts(
             self.classification.task, split, self.classification.data_dir, self.encoding,
-            job.settings.store_dir, dynamic_padding=job.settings.training.dynamic_padding)
+            job.settings.store_dir)
 
     def _load_with_mismatched(self, job: Job, split: Split, mismatched: Optional[Split]
                               ) -> Dict[str, TextSet]:

@@ -58,12 +58,11 @@ class TextSet(TrainingSet):
     """
 
     def __init__(self, records: store.Records, kind: label_types.Kind, content_hash: str,
-                 encoding: Encoding, dynamic_padding: bool):
+                 encoding: Encoding):
         self.records = records
         self.kind = kind
         self.content_hash = content_hash
         self.encoding = encoding
-        self.dynamic_padding = dynamic_padding
 
     def __len__(self) -> int:
         return len(self.records)
@@ -122,8 +121,7 @@ class TextSet(TrainingSet):
                 features["label_ids"] = self.targets(indices)
             return features
 
-        return Source(records.lengths("input_ids"), fetch, self.encoding.max_seq_length,
-                      self.dynamic_padding)
+        return Source(records.lengths("input_ids"), fetch, self.encoding.max_seq_length)
 
 
 def read_examples(task: Task, split: AnySplit, data_dir: str) -> Iterator[Example]:
@@ -147,8 +145,8 @@ def content_of(split: AnySplit, data_dir: str, store_dir: str) -> List[Any]:
     return [provenance.content_hash(path, store_dir), split.columns.facts(), split.keys, split.format]
 
 
-def load_texts(task: Task, split: AnySplit, data_dir: str, encoding: Encoding, store_dir: str, *,
-               dynamic_padding: bool) -> TextSet:
+def load_texts(task: Task, split: AnySplit, data_dir: str, encoding: Encoding, store_dir: str
+               ) -> TextSet:
     """Opens the tokenized examples of a file; tokenizes them if the store does not have them yet."""
     content = content_of(split, data_dir, store_dir)
     labels = kind_of(task, split)
@@ -171,14 +169,14 @@ def load_texts(task: Task, split: AnySplit, data_dir: str, encoding: Encoding, s
         os.path.join(data_dir, split.file), encoding, store_dir, pathlib.Path(split.file).stem, key,
         columns, lambda: enumerate(read_examples(task, split, data_dir)), encode, unit="examples",
         chunk_size=_CHUNK_EXAMPLES)
-    return TextSet(records, labels, files.hash_of_json(content), encoding, dynamic_padding)
+    return TextSet(records, labels, files.hash_of_json(content), encoding)
 
 
 def encode_texts(examples: List[Example], kind: label_types.Kind,
                  encoding: Encoding) -> TextSet:
     """Tokenized examples in memory, without labels; for a model that predicts `kind`."""
     records = store.Records.of_chunk(_encode(examples, encoding, None))
-    return TextSet(records, kind, "", encoding, dynamic_padding=True)
+    return TextSet(records, kind, "", encoding)
 
 
 def _encode(examples: List[Example], encoding: Encoding,

@@ -7,7 +7,6 @@ from encoder.encoding import Encoding
 from encoder.model_files import ModelFiles
 from engine import log
 from engine.checkpoints import checkpoints
-from engine.errors import UserError
 from modeling import BertConfig
 from runs import columns
 from tasks.table import Task
@@ -31,14 +30,10 @@ class Classification(NamedTuple):
 
 def load(trained: ModelFiles) -> Tuple[Classification, BertConfig, Encoding]:
     """What a classifier in a folder classifies, and its encoder."""
-    model_files.check(trained, model_files.LABELS)
+    model_files.require_labels(trained)
     description, config = trained.description(), trained.config()
     classification = _classification(description, f"{trained.flag}={trained.path}")
-    length, positions = description["max_seq_length"], config.max_position_embeddings
-    if not 3 <= length <= positions:
-        raise UserError(f"{trained.folder}: {task_json.FILE} has max_seq_length {length}, and the model "
-                        f"has {positions} positions: one of the files is not of this model")
-    encoding = trained.encoding(length)._replace(long_texts=long_texts.of_description(description))
+    encoding = trained.encoding(description["max_seq_length"])._replace(long_texts=long_texts.of_description(description))
     model_files.check_outputs(trained.checkpoint, classification.kind.num_outputs, trained.flag)
     return classification, config, encoding
 
@@ -49,10 +44,7 @@ def saved(path: str) -> Optional[Classification]:
     Args:
         path: the output directory of a training, an export, or the prefix of a checkpoint.
     """
-    folder = model_files.folder_of(path)
-    if folder == path and not checkpoints.latest(path):
-        return None
-    description = task_json.read(folder)
+    description = task_json.read(model_files.folder_of(path))
     return _classification(description, path) if description else None
 
 

@@ -220,8 +220,7 @@ class InitialValues:
         values: of variables that the checkpoint does not determine, by name.
 
     Attributes:
-        restored, fitted, drawn: the names of the variables that the checkpoint has, of `values`, and of the
-            others.
+        restored, drawn: the names of the variables that the checkpoint has, and of those that nothing gives.
     """
 
     def __init__(self, checkpoint: Optional[Checkpoint], seed: int, *,
@@ -233,7 +232,6 @@ class InitialValues:
         self._is_frozen = is_frozen
         self.restored: List[str] = []
         self.drawn: List[str] = []
-        self.fitted: List[str] = []
 
     def scope(self):
         """A variable scope, without a name, in which variables are initialized as described."""
@@ -249,8 +247,8 @@ class InitialValues:
         if self._is_frozen(name):
             kwargs["trainable"] = False
         if name in self.values:
-            names, kwargs["initializer"] = self.fitted, _given(self.values[name])
-        elif self.checkpoint and name in self.checkpoint.shapes:
+            return getter(name, *args, **{**kwargs, "initializer": _given(self.values[name])})
+        if self.checkpoint and name in self.checkpoint.shapes:
             check_shape(self.checkpoint, name, kwargs["shape"])
             names, kwargs["initializer"] = self.restored, _restored(self.checkpoint, name)
         else:

@@ -36,7 +36,7 @@ class Run(NamedTuple):
     facts: Mapping[str, Any]  # identify the run; a resumed run must have the same
     settings: RunSettings
     devices: Devices
-    training: Training
+    data: Training
     window_batches: int = WINDOW_BATCHES  # of the plan
     batches: Sequence[Tuple[int, int]] = ()  # see `Course`; none: that of the settings from the first step on
     output_layer: Optional[FittedLayer] = None  # to start from
@@ -55,7 +55,7 @@ class Run(NamedTuple):
     @property
     def course(self) -> Course:
         """The whole training, with the steps that are done."""
-        return Course(self.settings.length, self.training.num_examples,
+        return Course(self.settings.length, self.data.num_examples,
                       self.batches or [(0, self.global_batch_size)])
 
     @property
@@ -92,7 +92,7 @@ def take_steps(run: Run, evaluations: Optional[Evaluations] = None,
         run.settings.training, run.settings.output_dir, run.schedule.num_train_steps)
     earlier = checkpoint_hook.recover(output_dir)
     first_step = earlier.global_step if earlier else 0
-    source, peers = run.training.make_source(), run.devices.peers
+    source, peers = run.data.make_source()._replace(dynamic_padding=settings.dynamic_padding), run.devices.peers
     plan = run.course.plan(source, settings.seed, run.window_batches)
     source = xla.bucketed(source, plan, settings, run.devices,
                           run.config or modeling.BertConfig(vocab_size=1), last_step, output_dir)
@@ -117,9 +117,9 @@ def take_steps(run: Run, evaluations: Optional[Evaluations] = None,
             # Before the warning of that check, which thus stands below the step that it is about.
             progress.add,
             # Last, with all that is known of the step.
-            run.training.baseline and peers.is_chief and learning.LearningCheck(
-                output_dir, settings, run.schedule, plan, run.training.baseline,
-                bool(run.settings.init_checkpoint), bool(run.training.fit)).add]
+            run.data.baseline and peers.is_chief and learning.LearningCheck(
+                output_dir, settings, run.schedule, plan, run.data.baseline,
+                bool(run.settings.init_checkpoint), bool(run.data.fit)).add]
         hooks = [
             # First: ends a worker whose session is made anew, before anything works in that; and all workers
             # know of a signal before the saver stops for it.
@@ -137,7 +137,7 @@ def take_steps(run: Run, evaluations: Optional[Evaluations] = None,
             # step that they refuse is not saved.
             step_hook.StepHook(
                 replicas, first_step, run.global_batch_size, list(filter(None, listeners)),
-                run.training.loss_unit),
+                run.data.loss_unit),
             # After all that belongs to a step: saves it, evaluates it and decides whether it is the last.
             saver,
             # They measure steps that are done and saved.
@@ -223,7 +223,7 @@ def _gradients_of(run: Run, initial_values: checkpoints.InitialValues, is_compil
                 part = _micro_batch(features, micro_batch, settings.train_batch_size)
             seed = _dropout_seed(settings.seed, replica, step, micro_batch)
             with initial_values.scope():
-                return run.training.forward(part, Mode(True, seed, computation))
+                return run.data.forward(part, Mode(True, seed, computation))
 
         loss_of = pool.Loss(outputs_of, micro_batches, replica)
         loss, pairs = optimization.mean_gradients(
@@ -236,7 +236,7 @@ def _model_fn(run: Run, source: batches.Source, initial_values: checkpoints.Init
               hooks_of: Callable[[Sequence[step_hook.Replica]], List[tf.train.SessionRunHook]]):
     settings, devices, course = run.settings.training, run.devices, run.course
     # Of the word embeddings' gradient, see AdamWeightDecayOptimizer: it has one for each token, or all.
-    most_rows = None if run.training.ties_embeddings else settings.examples_per_replica * source.most_tokens
+    most_rows = None if run.data.ties_embeddings else settings.examples_per_replica * source.most_tokens
     is_compiled = source.buckets is not None
     on_replica = replica_copies.CopiedOperations(
         _gradients_of(run, initial_values, is_compiled), lambda: list(map(

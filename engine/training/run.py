@@ -48,7 +48,7 @@ def train(run: Run) -> None:
         evaluations = Evaluations(output_dir, settings.evaluation, run.evaluate, peers)
         evaluations.catch_up(run.is_evaluated)
     if not (_is_finished(run) or evaluations and evaluations.should_stop_early()):
-        if run.global_batch_size < run.training.least_batch:
+        if run.global_batch_size < run.data.least_batch:
             raise UserError(f"--train_batch_size={settings.training.train_batch_size}: a step with one example has "
                             "nothing to compare it with; the larger the batch, the more each example learns from")
         # The steps that are left may have another global batch, and the schedule another end.
@@ -94,8 +94,8 @@ def _is_finished(run: Run) -> bool:
 def _output_layer(run: Run) -> Optional[FittedLayer]:
     """The output layer that the chief fits, on all workers; None if there is none, or the run is resumed."""
     def fit() -> Optional[Dict[str, Any]]:
-        is_new = run.training.fit and not checkpoints.latest(run.settings.output_dir)
-        layer = run.training.fit(run.settings.training.learning_rate) if is_new else None
+        is_new = run.data.fit and not checkpoints.latest(run.settings.output_dir)
+        layer = run.data.fit(run.settings.training.learning_rate) if is_new else None
         return layer and {"summary": layer.summary, "values": {
             name: [value.shape, base64.b64encode(value.tobytes()).decode("ascii")]
             for name, value in layer.values.items()}}
@@ -144,7 +144,7 @@ def _announce(run: Run) -> None:
     settings, devices, schedule = run.settings.training, run.devices, run.schedule
     micro_batches = settings.gradient_accumulation_steps
     accumulated = f" x {micro_batches} accumulated" if micro_batches > 1 else ""
-    course, num_examples = run.course, run.training.num_examples
+    course, num_examples = run.course, run.data.num_examples
     reached = float(f"{course.num_train_examples / num_examples:.3g}")
     epochs = getattr(run.settings.length, "num_train_epochs", reached)
     steps = f"{counted(schedule.num_train_steps, 'steps')}, {schedule.warmup_steps:,} of them warm-up"

@@ -210,10 +210,6 @@ class RunSettings(NamedTuple):
                 **(recorded(self.command_settings) if self.command_settings else {}),
                 "--init_checkpoint": self.init_checkpoint and self.init_checkpoint.path}
 
-    def schedule(self, num_examples: int, num_replicas: int) -> Schedule:
-        """The length of a training on so many examples."""
-        return self.length.schedule(num_examples, self.global_batch_size(num_replicas))
-
     def global_batch_size(self, num_replicas: int) -> int:
         """Examples per training step over all replicas."""
         return self.training.examples_per_replica * num_replicas
@@ -244,7 +240,7 @@ def run_settings(values: flags.FlagValues, devices: Devices, num_layers: int,
     """
     # distillation.run has no --init_checkpoint: its student starts from --student.
     start = "init_checkpoint" in values and values.init_checkpoint
-    run = RunSettings(
+    made = RunSettings(
         training=_training_settings(values, num_layers),
         evaluation=_evaluation_settings(values, metrics, loss),
         length=from_flags(values, length),
@@ -253,15 +249,15 @@ def run_settings(values: flags.FlagValues, devices: Devices, num_layers: int,
             required(values, "output_dir"), devices.peers, is_training=values.do_train),
         store_dir=files.make_directory(
             values.store_dir or os.path.join(values.output_dir, "store"), "--store_dir"))
-    worker_dirs.find_builder(run.store_dir, devices.peers)
-    if values.do_train and devices.num_replicas > 1 and run.training.transfer != (
-            run.training.gradient_transfer or FLOAT32):
+    worker_dirs.find_builder(made.store_dir, devices.peers)
+    if values.do_train and devices.num_replicas > 1 and made.training.transfer != (
+            made.training.gradient_transfer or FLOAT32):
         log.info("gradients cross replicas in float16, as --precision=float16 computes them; "
                  "--gradient_transfer=float32 widens them before")
     if "init_checkpoint" in values and values.do_train and not (
-            run.init_checkpoint or checkpoints.latest(run.output_dir)):
+            made.init_checkpoint or checkpoints.latest(made.output_dir)):
         log.warn("no --init_checkpoint: the whole model starts from random values")
-    return run
+    return made
 
 
 def _training_settings(values: flags.FlagValues, num_layers: int) -> TrainingSettings:

@@ -124,8 +124,7 @@ def test_a_model_of_another_kind_and_a_text_too_few_are_one_line(trained, tiny_c
 
 def test_the_loss_is_the_softmax_over_the_choices_of_each_question_however_many(tiny_model, tmp_path):
     path = write(tmp_path / "train.jsonl", made_up(6, seed=3))
-    questions = data.load(files.open_file(str(path), Given(), None, labelled=True), tiny_model.encoding(16), str(tmp_path / "store"),
-                          dynamic_padding=True)
+    questions = data.load(files.open_file(str(path), Given(), None, labelled=True), tiny_model.encoding(16), str(tmp_path / "store"))
     assert len(set(questions.counts)) > 1
     source, one_by_one, every = questions.training_source(), questions.source(), np.arange(6)
     features, config = source.fetch_for_step(every, *source.lengths_of_batch(every)), tiny_model.config()

@@ -13,7 +13,7 @@ from commands import ends_with_error, run_here
 from conftest import on_tensorflow_2
 from distillation import teacher
 from encoder import huggingface, model_files, task_json, vocabulary
-from encoder.model_files import CLASSIFIER, ENCODER, MASKED_LM
+from encoder.model_files import ENCODER, FOREIGN, MASKED_LM
 from engine.disk import files
 from engine.errors import UserError
 from models_of_commands import RELEASE, foreign_copy
@@ -72,7 +72,9 @@ def teaches(path):
 
 
 def evaluates(path):
-    model = model_files.open_folder(path, "--init_checkpoint", CLASSIFIER)
+    model_folder.saved(path)
+    model = model_files.open_folder(path, "--init_checkpoint")
+    COLA.require(model.checkpoint, model.flag)
     output_layer.taken_over(COLA, model.checkpoint, "--init_checkpoint")
 
 
@@ -111,7 +113,7 @@ TAKERS = {
         kind: line for kind, line in {**OF_TEXTS, **UNKNOWN}.items() if kind not in OF_VECTORS}),
     "distillation.run --stage=general --teacher": (
         lambda path: teacher.load_encoder(path, LENGTH), {}),
-    "rewriting.rewrite": (opens_as(PhraseScorer, CLASSIFIER), {
+    "rewriting.rewrite": (opens_as(PhraseScorer), {
         **NO_LAYER, **OF_TAGGERS, **OF_CLASSIFIERS, **UNKNOWN}),
     "run_squad --do_predict": (answers, dict.fromkeys(all_but("reader"), "does not answer questions")),
     "tagging.run --do_predict": (opens_as(EntityTagger), dict.fromkeys(
@@ -119,7 +121,7 @@ TAKERS = {
     "similarity.search": (opens_as(TextEncoder), dict.fromkeys(
         all_but("similarity"), "was not trained for similarity")),
     "encoder.convert --from_checkpoint": (
-        opens("--from_checkpoint", CLASSIFIER), {**NO_LAYER, **OF_TAGGERS}),
+        opens("--from_checkpoint", FOREIGN), {**NO_LAYER, **OF_TAGGERS}),
     "encoder.convert --from_huggingface": (
         comes_from_transformers, dict.fromkeys(KINDS, "config.json: No such file")),
 }

@@ -154,7 +154,7 @@ def test_general_distillation_reads_the_texts_of_pretraining_without_their_masks
     taught = teacher.load_encoder(os.path.dirname(tiny_model.vocab_file), LENGTH)
     texts = open_store(path, "--input_file", Sizes(
         LENGTH, max_predictions_per_seq=LENGTH, vocab_size=taught.config.vocab_size), str(tmp_path))
-    source = training.source_of_texts(texts, taught.encoding, dynamic_padding=True)
+    source = training.source_of_texts(texts, taught.encoding)
     features = source.fetch(np.arange(9), LENGTH)
     for index, example in enumerate(features_of(9)):
         size = len(example["input_ids"])
@@ -217,7 +217,7 @@ def test_the_teachers_outputs_are_computed_once_and_kept_for_each_example(
     monkeypatch.setattr(teacher, "_CHUNK_EXAMPLES", 4)
     taught = teacher.load(str(tiny_classifier))
     texts = load_texts(TASKS["cola"], TASKS["cola"].train, data_dir, taught.encoding,
-                       str(tmp_path), dynamic_padding=True)
+                       str(tmp_path))
     for is_computed in (True, False):
         source = teacher.with_outputs(
             taught, texts.source(with_labels=True), texts.source(with_labels=False),

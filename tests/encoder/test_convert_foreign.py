@@ -63,7 +63,7 @@ def test_a_classifier_of_other_code_becomes_one_of_ours_with_labels(
     assert description_in(tmp_path / "out") == {
         "kind": "classes", "labels": ["a", "b", "c"], "label_separator": "", "takes_pairs": True,
         "do_lower_case": False, "max_seq_length": 9}
-    assert model_files.open_folder(str(tmp_path / "out"), "", model_files.LABELS)
+    model_files.require_labels(model_files.open_folder(str(tmp_path / "out"), ""))
 
 
 def test_without_labels_the_encoder_alone_goes_to_hugging_face(classifier, foreign, tmp_path):

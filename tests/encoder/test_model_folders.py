@@ -184,7 +184,7 @@ def test_a_config_with_fewer_layers_starts_a_training_and_predicts_nothing(
 
 @pytest.mark.parametrize("changes, said", [
     (dict(labels=["0", "0"]), "task.json has the same label twice: 0, 0"),
-    (dict(max_seq_length=2), "task.json has max_seq_length 2, and the model has 40 positions"),
+    (dict(max_seq_length=2), "is 2, and the model has 40 positions"),
 ])
 def test_a_description_that_is_not_the_model_s_is_one_line(changes, said, tuned):
     path = tuned / "task.json"

@@ -30,7 +30,7 @@ def sources(tiny_model, tmp_path_factory):
         directory = tmp_path_factory.mktemp(f"cola{size}")
         data_dir = write_cola(directory, test=size)
         texts = load_texts(TASKS["cola"], TASKS["cola"].test, data_dir, tiny_model.encoding(),
-                           str(directory / "store"), dynamic_padding=True)
+                           str(directory / "store"))
         sources[size] = texts.source(with_labels=False)
     return sources
 

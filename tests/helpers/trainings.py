@@ -25,7 +25,7 @@ STEPS = 20
 def training_source(model: TinyModel, directory, *, examples: int = 200) -> batches.Source:
     data_dir = write_cola(directory, train=examples)
     texts = load_texts(TASKS["cola"], TASKS["cola"].train, data_dir, model.encoding(16),
-                       str(directory / "store"), dynamic_padding=True)
+                       str(directory / "store"))
     return texts.source(with_labels=True)
 
 

@@ -62,7 +62,7 @@ def googles_answers(google, path, tiny_model, count, checkpoint):
 
 def records_of(path, tmp_path):
     return load_records(path, "--input_file", Sizes(LENGTH, PREDICTIONS, len(WORDS) + 5),
-                        str(tmp_path), vocab_file=None, dynamic_padding=True)
+                        str(tmp_path), vocab_file=None)
 
 
 def test_losses_and_accuracies_of_a_batch_are_googles(google, googles_records, tiny_model,

@@ -206,7 +206,7 @@ def test_files_of_predictions_have_no_answer_where_a_context_has_no_token(traine
 @pytest.mark.parametrize("entry, message", [
     ({"kind": "poems"}, "task.json names the kind 'poems'"),
     ({"n_best_size": None}, "'n_best_size' is null"),
-    ({"max_seq_length": 99}, "max_seq_length is 99, and the model has 40 positions")])
+    ({"max_seq_length": 99}, "is 99, and the model has 40 positions")])
 def test_a_description_that_does_not_fit_is_an_error_of_one_line(entry, message, trained, tmp_path):
     shutil.copytree(str(trained), str(tmp_path / "copy"))
     task = tmp_path / "copy" / "task.json"

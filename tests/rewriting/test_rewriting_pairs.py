@@ -69,7 +69,7 @@ def test_a_set_has_every_pair_once_and_says_what_is_too_long_for_the_model(
         tiny_model, tmp_path, capsys):
     path = write_slots(tmp_path / "train.jsonl", SLOTS)
     encoding = tiny_model.encoding()
-    found = data.load_slots(path, encoding, str(tmp_path), dynamic_padding=True)
+    found = data.load_slots(path, encoding, str(tmp_path))
     assert ("2 phrases are left out, and with their own phrase 1 slots: they have no tokens or "
             "more than 10") in capsys.readouterr().err
     assert found.num_phrases.tolist() == [3, 1, 2] and found.num_fitting.tolist() == [1, 1, 1]

@@ -76,7 +76,7 @@ def probabilities_in(scorer):
 def test_an_export_has_the_scores_of_the_checkpoint(scorer, expected, folder, two_layers,
                                                     tmp_path):
     lines = data.load_slots(str(folder / "test.jsonl"), two_layers.encoding(LONGEST),
-                            str(tmp_path), dynamic_padding=False, labelled=False)
+                            str(tmp_path), labelled=False)
     features = lines.pairs.source().fetch(np.arange(len(lines.pairs)), LONGEST)
     exported = run_saved_model(scorer / "export", features)
     frozen = run_frozen_graph(scorer / "export" / "frozen_graph.pb", features, exported)
@@ -233,7 +233,7 @@ def test_the_metrics_of_a_category_are_those_of_its_slots_alone(scorer, folder, 
 
     def load(name, some):
         return data.load_slots(write_slots(tmp_path / f"{name}.jsonl", some), encoding,
-                               str(tmp_path), dynamic_padding=True)
+                               str(tmp_path))
 
     for row in evaluation.per_category(load("all", slots), logits):
         own = [number for number, slot in enumerate(slots) if slot.category == row["category"]]
@@ -250,8 +250,7 @@ def test_the_report_shows_the_ranks_and_the_worst_misses_first(two_layers, score
         SlotExample("the ", " here .", ("tree", too_long, "house"), 1),
         SlotExample("", " and a cat", ("river", too_long, "green", "dog"), 1),
         SlotExample("the ", " sees .", ("cat", "dog", "bird"), 1)])
-    slots = data.load_slots(path, two_layers.encoding(LONGEST), str(tmp_path),
-                            dynamic_padding=True)
+    slots = data.load_slots(path, two_layers.encoding(LONGEST), str(tmp_path))
     scores = np.array([3, 1, -1, 0, -2, 0.5, 2, 0.5])
     ranks, misses = evaluation.page(Measured({}, shown=evaluation.Shown(slots, scores)))
     assert [row[:2] for row in ranks.content] == [

@@ -7,8 +7,9 @@ import pytest
 
 from commands import ends_with_error, run_here
 from engine.errors import UserError
+from runs.rows import Example
 from similarity import data, files, run
-from similarity.files import Example, Given
+from similarity.files import Given
 from similarity_files import pairs, scored, write
 
 NUMBERED = [f"text {number}" for number in range(12)]
@@ -113,7 +114,7 @@ def test_a_question_and_its_paragraph_are_a_pair(tmp_path):
 def test_of_scores_the_upper_half_are_pairs(tmp_path, capsys):
     rows = [(*PAIR, score) for score in (5, 2.5, 2.6, 0)]
     file = opened(tmp_path, "train.tsv", lines(*rows)).as_pairs()
-    assert [example.score for example in file.examples()] == [5, 2.6] and not file.has_scores
+    assert [example.label for example in file.examples()] == [5, 2.6] and not file.has_scores
     assert "2 of 4 pairs whose score is above 2.5" in capsys.readouterr().err
     with pytest.raises(UserError, match="no pair has a score above 0"):
         opened(tmp_path, "train.tsv", lines((*PAIR, 0), (*PAIR, -1))).as_pairs()

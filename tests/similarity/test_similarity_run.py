@@ -16,8 +16,8 @@ from exports import run_saved_model
 from golden import losses_of
 from reproducible_model import write_model
 from runs import predict
+from runs.rows import Example
 from similarity import data, evaluation, model, rows, run
-from similarity.files import Example
 from similarity.model import Objective
 from similarity_files import pairs, scored, write
 from similarity_reference import cosent, of_sizes, ranked, unit

@@ -44,7 +44,7 @@ def flags(folder, tmp_path):
 def open_set(path, tiny_model, max_seq_length=16):
     file = formats.open_file(str(path), Layout(), has_tags=True)
     return data.load_sentences(file, data.find_tags(file), tiny_model.encoding(max_seq_length),
-                               str(path.parent / "store"), dynamic_padding=True)
+                               str(path.parent / "store"))
 
 
 def test_a_loss_is_the_mean_over_the_words(tiny_model, folder):

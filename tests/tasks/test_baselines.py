@@ -43,7 +43,7 @@ def test_that_of_a_tagger_is_the_mean_over_words(encoding, tmp_path):
     path.write_text(columns(made_up(20, seed=1), "iob1"))
     file = formats.open_file(str(path), formats.Layout(), has_tags=True)
     sentences = tagging_data.load_sentences(
-        file, tagging_data.find_tags(file), encoding, str(tmp_path), dynamic_padding=True)
+        file, tagging_data.find_tags(file), encoding, str(tmp_path))
     labels = [sentences.records.values("labels", np.array([i]))[0] for i in range(20)]
     share = np.bincount(np.concatenate(labels)) / sum(map(len, labels))
     assert sentences.baseline().loss(np.array([2, 7])) == pytest.approx(

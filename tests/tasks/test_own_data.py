@@ -304,8 +304,7 @@ def test_losses_and_scores_are_tensorflows(name):
 
 def load(task, folder, model: TinyModel, data_dir: str = "") -> TextSet:
     (folder / "store").mkdir(exist_ok=True)
-    return load_texts(task, task.train, data_dir, model.encoding(16), str(folder / "store"),
-                      dynamic_padding=True)
+    return load_texts(task, task.train, data_dir, model.encoding(16), str(folder / "store"))
 
 
 def test_another_kind_or_column_has_a_store_and_an_identity_of_its_own(tiny_model, tmp_path):

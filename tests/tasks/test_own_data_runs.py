@@ -1,6 +1,8 @@
 """A trained model is used later, without its training file and without the flags of its columns."""
 
 import json
+import re
+import shutil
 
 import numpy as np
 import pytest
@@ -41,11 +43,16 @@ def test_a_model_remembers_its_columns(tiny_model, tmp_path, capsys):
     run_here({**flags, "do_eval": True})
     assert "detected" not in capsys.readouterr().err
     assert results_of(flags) == trained
-    elsewhere = {**flags, "output_dir": tmp_path / "else", "init_checkpoint": tmp_path / "out"}
-    run_here({**elsewhere, "do_predict": True, "predict_labels": "index"})
-    np.testing.assert_array_equal(probabilities_of(elsewhere), probabilities)
-    np.testing.assert_array_equal(np.loadtxt(str(tmp_path / "else" / "predict.txt")),
-                                  probabilities.argmax(axis=1))
+    shutil.copytree(str(tmp_path / "out"), str(tmp_path / "converted"))  # which have no step in their names
+    (tmp_path / "converted" / "checkpoint").unlink()
+    for path in (tmp_path / "converted").glob("model.ckpt-*"):
+        path.rename(path.with_name(re.sub(r"model\.ckpt-\d+", "bert_model.ckpt", path.name)))
+    for folder in ("out", "converted"):
+        elsewhere = {**flags, "output_dir": tmp_path / f"of {folder}", "init_checkpoint": tmp_path / folder}
+        run_here({**elsewhere, "do_predict": True, "predict_labels": "index"})
+        np.testing.assert_array_equal(probabilities_of(elsewhere), probabilities)
+        np.testing.assert_array_equal(np.loadtxt(str(elsewhere["output_dir"] / "predict.txt")),
+                                      probabilities.argmax(axis=1))
     run_here(dict(output_dir=tmp_path / "out", input_file=tmp_path / "test.tsv",
                   output_file=tmp_path / "answers.tsv", num_cpu_replicas=1), predict)
     answers = np.loadtxt(str(tmp_path / "answers.tsv"), skiprows=1, usecols=(1, 2))

@@ -80,7 +80,7 @@ def load_pairs(model: TinyModel, directory, pairs, max_seq_length: int) -> TextS
     write_rows(directory, "train.tsv", [MRPC_HEADER] + [
         [str(i % 2), "1", "2", *pair] for i, pair in enumerate(pairs)])
     return load_texts(PAIR_TASK, PAIR_TASK.train, str(directory),
-                      model.encoding(max_seq_length), str(directory / "store"), dynamic_padding=False)
+                      model.encoding(max_seq_length), str(directory / "store"))
 
 
 def features_of(texts: TextSet):
@@ -126,8 +126,7 @@ def test_a_store_is_made_anew_for_another_length_casing_or_content_and_else_reus
         write_rows(tmp_path, "train.tsv", [MRPC_HEADER, ["1", "2", "3", text, "dog"]])
         encoding = tiny_model.encoding(max_seq_length, do_lower_case)
         capsys.readouterr()
-        load_texts(PAIR_TASK, PAIR_TASK.train, str(tmp_path), encoding, str(tmp_path / "store"),
-                   dynamic_padding=True)
+        load_texts(PAIR_TASK, PAIR_TASK.train, str(tmp_path), encoding, str(tmp_path / "store"))
         return ": 1 example" in capsys.readouterr().err
 
     assert prepared("A cat")
