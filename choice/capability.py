@@ -138,7 +138,7 @@ padding; `segment_ids`, 1 on the choice and its `[SEP]`, else 0. A choice of pad
             return Encoded(questions.source(), decode, questions.records.scalars("num_left_out"))
 
         return Reader(self.forward(), encode, Takes(3, None, ("Question", "Choice")), ["choice", "probabilities"],
-                      "chooses an answer to a question", read=functools.partial(files.reader, self.trained))
+                      "chooses an answer to a question", read=functools.partial(files.read_questions, self.trained))
 
 
 def trained_on(folder: str) -> Trained:

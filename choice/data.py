@@ -43,9 +43,9 @@ class ChoiceSet(NamedTuple):
 
     def source(self) -> Source:
         """Batches of choices: input_ids, input_mask and segment_ids, int32 [b, t]."""
-        lengths, values = self.records.flat("lengths"), {
-            "input_ids": self.records.flat("input_ids"), "first_segment_length": self.records.flat("first_segments")}
-        choices = store.Records(len(lengths), values, {"input_ids": np.append(0, np.cumsum(lengths, dtype=np.int64))})
+        records, lengths = self.records, self.records.flat("lengths")
+        choices = store.Records.of_chunk({"input_ids": (records.flat("input_ids"), lengths),
+                                          "first_segment_length": records.flat("first_segments")})
         return Source(lengths, functools.partial(token_features, choices), self.encoding.max_seq_length)
 
     def training_source(self) -> Source:

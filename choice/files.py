@@ -15,6 +15,7 @@ from engine.disk import files
 from engine.disk.parts import Part
 from engine.errors import UserError
 from runs import column_values, table_head
+from runs.columns import Roles
 from runs.rows import UNREAD, Columns, Example, Split, read_rows
 from runs.table_head import Table
 
@@ -284,10 +285,14 @@ def _each(table: Table) -> List[int]:
     return [position for _, position in sorted(max(groups.values(), key=len, default=[]))]
 
 
-def reader(like: Trained, path: Path, header: Optional[bool], odd: OddRows) -> Iterator[Example]:
-    """The questions of a file or a part of one, for `Reader.read`."""
+def read_questions(like: Trained, path: Path, given: Roles, header: Optional[bool], odd: OddRows
+                   ) -> Tuple[Iterator[Example], int]:
+    """The questions of a file or a part of one; a `ReadFile`."""
+    if any(given):
+        raise UserError("--text_column and --text_pair_column are for texts, and this model chooses among answers: its "
+                        "columns are found as in its training, or by names such as question, A, B")
     if isinstance(path, Part) and str(path).lower().endswith(".json"):
         raise UserError(f"--shard: {path} is one document; a .jsonl file, with an object a line, can be divided")
     file = open_file(str(path), Given(), header, labelled=False, like=like)
-    return (Example(question.texts()) if question else UNREAD
-            for question in file.questions(odd, path if isinstance(path, Part) else None))
+    part = path if isinstance(path, Part) else None
+    return (Example(question.texts()) if question else UNREAD for question in file.questions(odd, part)), 3

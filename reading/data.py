@@ -74,10 +74,8 @@ class QuestionSet:
         lengths = records.flat("window_lengths")
         first_segments = np.repeat(records.scalars("query_length") + 2, np.diff(self.first_window))
         # The same token ids with one record for each window.
-        of_windows = store.Records(
-            len(lengths),
-            {"input_ids": records.flat("input_ids"), "first_segment_length": first_segments},
-            {"input_ids": np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])})
+        of_windows = store.Records.of_chunk({
+            "input_ids": (records.flat("input_ids"), lengths), "first_segment_length": first_segments})
         self._source = Source(lengths, functools.partial(token_features, of_windows),
                               encoding.max_seq_length)
 

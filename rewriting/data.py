@@ -161,12 +161,10 @@ def _slot_set(records: store.Records, content: str, encoding: Encoding) -> SlotS
     """All slots with all their phrases."""
     num_phrases, phrase_lengths = records.lengths("phrase_lengths"), records.flat("phrase_lengths")
     # The same token ids with one record for each phrase.
-    candidates = store.Records(len(phrase_lengths), {"ids": records.flat("ids")},
-                               {"ids": np.append(0, np.cumsum(phrase_lengths))})
+    candidates = store.Records.of_chunk({"ids": (records.flat("ids"), phrase_lengths)})
     slots = np.repeat(np.arange(len(records), dtype=np.int32), num_phrases)
     return SlotSet(
-        pairs.Pairs(records, candidates, slots, np.arange(len(candidates), dtype=np.int32),
-                    encoding),
+        pairs.Pairs(records, candidates, slots, np.arange(len(candidates), dtype=np.int32), encoding),
         num_phrases, records.scalars("num_fitting"), content)
 
 

@@ -6,14 +6,13 @@ Everything else of a command is in `runs.training_command`.
 import abc
 import copy
 from typing import (
-    Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type, TypeVar,
+    Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type, TypeVar,
     Union)
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import flags
 
-from encoder import label_types
 from encoder.encoding import Encoding
 from encoder.model_files import ModelFiles
 from engine.checkpoints.checkpoints import Checkpoint
@@ -23,7 +22,7 @@ from engine.devices.devices import Devices
 from engine.model import Forward, Mode, Training
 from engine.training.settings import EpochSchedule, RunSettings
 from modeling import BertConfig
-from runs.columns import Trained
+from runs.columns import Roles
 from runs.report_page import Section
 from runs.rows import Example
 
@@ -127,6 +126,11 @@ PAIR = Takes(2, 2, ("First text", "Second text"))
 TEXT_OR_PAIR = Takes(1, 2, ("First text", "Second text, to compare (may stay empty)"))
 
 
+# (a file or part, columns that flags give, --header, what counts bad rows) → its examples, and how many texts they
+# have at least.
+ReadFile = Callable[[Path, Roles, Optional[bool], OddRows], Tuple[Iterator[Example], int]]
+
+
 class Reader(NamedTuple):
     """How a trained model reads texts."""
     forward: Forward
@@ -134,12 +138,9 @@ class Reader(NamedTuple):
     takes: Takes
     columns: Sequence[str]  # the names of the fields of a result
     does: str  # for the service's page: "finds entities in a text"
-    trained_columns: Optional[Trained] = None  # of the texts in the training's file
-    label_kind: Optional[label_types.Kind] = None  # of the labels beside them
     pair_columns: Sequence[str] = ()  # the names of the fields for pairs, if it also takes texts
     ranks_first: bool = False  # of the pairs of a query and texts, the texts stand first
-    # (a file or part, --header, what counts bad rows) → its examples; None: they are found by columns of texts.
-    read: Optional[Callable[[Path, Optional[bool], OddRows], Iterable[Example]]] = None
+    read: Optional[ReadFile] = None  # None: `columns.read_texts`, without a training's columns
     report: Callable[[str], None] = lambda name: None  # see `Encoding.report`; set by `runs.kinds`
 
 

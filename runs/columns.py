@@ -4,13 +4,16 @@ Detection goes by the names of the columns, then by the values in the first rows
 """
 
 import itertools
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+import os
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from encoder import label_types, written_labels
 from engine import log
+from engine.data.text_files import OddRows, Path
+from engine.disk.parts import Part
 from engine.errors import UserError
-from runs import column_values
-from runs.rows import Columns, Split
+from runs import column_values, table_head
+from runs.rows import Columns, Example, Split, read_split
 from runs.table_head import NAMES, NUMBERS, PAIRS, Place, Table
 
 _UNSURE_NAMES = ("answer", "response", "context", "document", "passage")  # of second texts, or of something else
@@ -313,3 +316,15 @@ def split_of(table: Table, roles: Roles) -> Split:
     columns = Columns(tuple(places[role] for role in ("text", "text_pair") if role in places), label,
                       header=bool(table.names), width=None if keys else table.width)
     return Split(table.path, columns, table.format, keys, labels)
+
+
+def read_texts(path: Path, given: Roles, header: Optional[bool], odd: OddRows, *, takes_pairs: Optional[bool],
+               trained: Optional[Trained] = None, kind: Optional[label_types.Kind] = None
+               ) -> Tuple[Iterator[Example], int]:
+    """The texts of a file or a part of one, and how many an example has; a `ReadFile`. See `find`."""
+    table = table_head.read(os.fspath(path), header, names_of(trained))
+    if odd.skips_lines and table.format == "csv":
+        raise UserError(f"--skip_bad_lines: {path} is CSV, whose rows may have several lines; convert "
+                        "it to UTF-8, for example with iconv")
+    split = split_of(table, find(table, given, labelled=False, takes_pairs=takes_pairs, trained=trained, kind=kind))
+    return read_split(split, "", odd=odd, part=path if isinstance(path, Part) else None), len(split.columns.texts)

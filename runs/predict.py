@@ -3,9 +3,9 @@
   python -m runs.predict --output_dir=out < texts.txt > predictions.tsv
 """
 
+import functools
 import itertools
 import json
-import os
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 from absl import flags
@@ -14,15 +14,14 @@ from engine import settings
 from engine.cli import command, device_flags, shards
 from engine.data import text_files
 from engine.data.text_files import OddRows, attempt
-from engine.disk import parts
 from engine.disk.parts import ArrivingLines
 from engine.disk.provenance import Source
 from engine.errors import UserError
 from engine.inference import PredictionSettings
 from engine.progress import counted
-from runs import columns, kinds, table_head
+from runs import columns, kinds
 from runs.capability import AnyResult, Encoded, Result, Takes
-from runs.rows import UNREAD, Example, read_split
+from runs.rows import UNREAD, Example
 from runs.stream import Input, Stream, Texts, run
 
 USAGE = """Predicts with a trained model that reads texts, on every GPU that
@@ -100,20 +99,8 @@ class Predictions(Stream):
     def _rows_of(self, source: text_files.Path, values: flags.FlagValues, odd: OddRows
                  ) -> Tuple[Iterator[Example], int]:
         """The examples of a file, and how many texts they have at least."""
-        if self.reader.read:
-            return iter(self.reader.read(source, values.header, odd)), self.reader.takes.least
-        part = source if isinstance(source, parts.Part) else None
-        table = table_head.read(os.fspath(source), values.header,
-                                  columns.names_of(self.reader.trained_columns))
-        if odd.skips_lines and table.format == "csv":
-            raise UserError(f"--skip_bad_lines: {source} is CSV, whose rows may have several lines; convert "
-                            "it to UTF-8, for example with iconv")
-        roles = columns.find(
-            table, columns.Roles(values.text_column, values.text_pair_column), labelled=False,
-            takes_pairs=self.reader.takes.pairs, trained=self.reader.trained_columns,
-            kind=self.reader.label_kind)
-        split = columns.split_of(table, roles)
-        return read_split(split, "", odd=odd, part=part), len(split.columns.texts)
+        read = self.reader.read or functools.partial(columns.read_texts, takes_pairs=self.reader.takes.pairs)
+        return read(source, columns.Roles(values.text_column, values.text_pair_column), values.header, odd)
 
 
 def read_arriving(source: ArrivingLines, takes: Takes, odd: OddRows) -> Tuple[Iterator[Example], int]:

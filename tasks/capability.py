@@ -21,7 +21,7 @@ from engine.errors import UserError
 from engine.model import Baseline, FittedLayer, Forward, Mode
 from engine.progress import counted
 from modeling import BertConfig
-from runs import kinds, linear_probe, model_card, results, sets
+from runs import columns, kinds, linear_probe, model_card, results, sets
 from runs.capability import (
     PAIR, TEXT, Capability, Card, Encoded, Job, Measured, Predict, Reader, Result, Sets, Training)
 from runs.report_page import Section
@@ -253,20 +253,21 @@ padding; `segment_ids`, 1 on {second_segment}, else 0."""
                 lambda predictions: results_of(kind, texts.combined(predictions["logits"])),
                 () if encoding.long_texts.long_texts == WINDOWS else texts.num_left_out)
 
-        return Reader(self.forward(), encode, PAIR if self.classification.takes_pairs else TEXT,
-                      ["label", *kind.labels], does_of(kind), self.classification.trained_columns, kind)
+        takes = PAIR if self.classification.takes_pairs else TEXT
+        return Reader(self.forward(), encode, takes, ["label", *kind.labels], does_of(kind), read=functools.partial(
+            columns.read_texts, takes_pairs=takes.pairs, trained=self.classification.trained_columns, kind=kind))
 
 
 def training_of(job: Job, examples: TrainingSet) -> Training:
     """The training of a classifier on its labels."""
     kind = _learned_kind(job, examples)
-    labels, columns = kind.describe(), job.model.classification.trained_columns
+    labels, remembered = kind.describe(), job.model.classification.trained_columns
     return Training(
         len(examples), examples.content_hash, job.model.forward_of(kind),
         functools.partial(examples.source, with_labels=True),
         facts={f"labels' {name}": labels[name] for name in ("mean", "deviation") if name in labels},
         description={**labels, "takes_pairs": examples.has_pairs,
-                     **({model_folder.COLUMNS: columns._asdict()} if columns else {})},
+                     **({model_folder.COLUMNS: remembered._asdict()} if remembered else {})},
         baseline=_baseline(examples), loss_unit=kind.deviation**2, fit=_fit(job, examples, kind))
 
 

@@ -117,6 +117,9 @@ def test_an_empty_cell_of_a_line_is_no_choice(trained):
 def test_a_model_of_another_kind_and_a_text_too_few_are_one_line(trained, tiny_classifier, tmp_path, capsys):
     with ends_with_error(capsys, "was not trained to choose"):
         run_here(dict(output_dir=tiny_classifier, do_export=True), run)
+    with ends_with_error(capsys, "--text_column", "chooses among answers"):
+        run_here(dict(output_dir=trained / "out", input_file=trained / "dev.jsonl", output_file=tmp_path / "out.tsv",
+                      text_column="question", num_cpu_replicas=1), predict)
     with pytest.raises(Exception, match="each as .question, choice, choice, ..."):
         predictor = TextPredictor(str(trained / "out"), num_cpu_replicas=1)
         predictor([["a question", "one choice"]])
