@@ -19,13 +19,13 @@ from encoder import model_files, task_json, vocabulary
 from encoder.model_files import ModelFiles
 from engine import log, settings
 from engine.checkpoints import checkpoint_files, checkpoints, onnx_file, saved_model
-from engine.disk import files
+from engine.disk import artifact, files
 from engine.errors import UserError
 from engine.model import INFERENCE
 from engine.training import run_record
 from runs import kinds, model_card
 from runs.capability import Capability
-from runs.prepared import FLOAT32, WEIGHTS, Prepared
+from runs.prepared import FLOAT32, INT8, WEIGHTS, Prepared
 
 # (the file in float32, the one in int8) → how their answers agree, by name; {}: they are not compared
 Compare = Callable[[Prepared, Prepared], Mapping[str, str]]
@@ -70,17 +70,17 @@ def check_flags(values: flags.FlagValues) -> None:
                             f"written: give it as --init_checkpoint={values.output_dir}, and "
                             "another --output_dir")
         return
-    _export_folder(settings.required(values, "output_dir"), values.export_version,
-                   values.export_frozen_graph)
+    settings.required(values, "output_dir")
+    _export_folder(values)
 
 
-def _export_folder(output_dir: str, version: Optional[str], frozen_type: Optional[str],
-                   taken: Sequence[int] = ()) -> str:
+def _export_folder(values: flags.FlagValues, taken: Sequence[int] = ()) -> str:
     """The folder that the export is written to. Raises a UserError if it holds something else.
 
     Args:
         taken: the numbers of versions that other processes are writing.
     """
+    output_dir, version = values.output_dir, values.export_version
     folder = os.path.join(output_dir, "export")
     if checkpoints.is_saved_model(output_dir):
         raise UserError(f"--output_dir={output_dir} is an export; --do_export needs the output "
@@ -88,7 +88,7 @@ def _export_folder(output_dir: str, version: Optional[str], frozen_type: Optiona
     numbers = versions(folder)
     if version is not None:
         path = _version_folder(folder, version, numbers, taken)
-        if os.path.lexists(path) and not _is_made(path, output_dir, frozen_type):
+        if os.path.lexists(path) and not _is_made(path, values):
             raise UserError(f"--export_version={version}: {path} is there already, not as the whole "
                             f"export of this model, and a version never changes; give another number, or {_NEXT}")
         return path
@@ -113,11 +113,11 @@ def _version_folder(folder: str, version: str, numbers: List[int], taken: Sequen
     return os.path.join(folder, version)
 
 
-def _is_made(path: str, output_dir: str, frozen_type: Optional[str]) -> bool:
-    """Whether a version is the whole export of the model in a folder: its values have equal checksums."""
+def _is_made(path: str, values: flags.FlagValues) -> bool:
+    """Whether a version is the whole export that the flags ask for: its values have equal checksums."""
     try:
         kinds.model_in(model_files.open_folder(path, "--output_dir"))  # compares all values and records
-        prefix = model_files.open_folder(output_dir, "--output_dir").checkpoint.path
+        prefix = model_files.open_folder(values.output_dir, "--output_dir").checkpoint.path
         ours, theirs = (checkpoint_files.read_index(f"{name}.index") for name in (
             os.path.join(path, "variables", "variables"), prefix))
         record = run_record.load(os.path.join(path, saved_model.ASSETS))  # 2.0.0 wrote none
@@ -126,17 +126,19 @@ def _is_made(path: str, output_dir: str, frozen_type: Optional[str]) -> bool:
         return False
     return (os.path.exists(os.path.join(path, CARD)) and (not record or record.facts.get(checkpoints.GRAPH_FILE) == graph)
             and not any(Prepared(path, "--output_dir", weights).state().why for weights in WEIGHTS)
-            and bool(frozen_type) == os.path.exists(os.path.join(path, _FROZEN_GRAPH))
+            and (not values.export_int8 or Prepared(path, "--output_dir", INT8).state().name == artifact.WHOLE)
+            and bool(values.export_frozen_graph) == os.path.exists(os.path.join(path, _FROZEN_GRAPH))
             and all(name in theirs and entry.crc32c == theirs[name].crc32c
                     for name, entry in ours.items()))
 
 
 @contextlib.contextmanager
-def _claimed(output_dir: str, version: Optional[str], frozen_type: Optional[str]) -> Iterator[str]:
+def _claimed(values: flags.FlagValues) -> Iterator[str]:
     """`_export_folder`; other processes write no version of this number meanwhile."""
+    version = values.export_version
     taken: List[int] = []
     while True:
-        folder = _export_folder(output_dir, version, frozen_type, taken)
+        folder = _export_folder(values, taken)
         if version is None:
             yield folder
             return
@@ -175,7 +177,7 @@ def write(values: flags.FlagValues, kind: Type[Capability], compare: Compare) ->
             for name, tensor in model.outputs(inputs, mode).items()})
 
     with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(_claimed(output_dir, version, frozen_type))
+        folder = stack.enter_context(_claimed(values))
         if version and os.path.lexists(folder):
             log.info(f"{folder} is whole: nothing is left to do")
             return

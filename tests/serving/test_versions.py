@@ -30,6 +30,8 @@ def test_versions_stand_beside_each_other_and_none_is_replaced(exported, tmp_pat
     shutil.copytree(str(exported), str(tmp_path / "out"))
     export(tmp_path / "out", "1")
     assert "export/1 is whole: nothing is left to do" in capsys.readouterr().err
+    with ends_with_error(capsys, "--export_version=1", "not as the whole export"):  # in int8 it is not there
+        run_here(dict(output_dir=tmp_path / "out", do_export=True, export_version="1", export_int8=True))
     os.remove(str(tmp_path / "out" / "export" / "1" / "README.md"))
     with ends_with_error(capsys, "--export_version=1", "is there already", "next"):
         export(tmp_path / "out", "1")
