@@ -5,6 +5,7 @@ power cut leaves the old file or the new one, never half of one.
 """
 
 import contextlib
+import ctypes
 import errno
 import filecmp
 import hashlib
@@ -28,7 +29,8 @@ VOCABULARY_BYTES = 1 << 26
 DOCUMENT_BYTES = 1 << 30  # a data set that is one JSON value
 # Disk errors, which are no bugs: full, read-only, forbidden, faulty.
 _STORAGE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES,
-                   errno.EPERM)
+                   errno.EPERM, errno.ESTALE)
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux
 # The errors of file systems that cannot sync a directory.
 _CANNOT_SYNC = (errno.EINVAL, errno.ENOTSUP)
 # A half of a surrogate pair: JSON can spell one alone, and UTF-8 cannot hold it.
@@ -66,21 +68,34 @@ def atomic_folder(path: str, *, replaces: bool = True) -> Iterator[str]:
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with beside(path) as own:
         temporary = os.path.join(own, os.path.basename(path))
-        earlier = f"{temporary}.earlier"
         os.mkdir(temporary)
         yield temporary
         sync_folder(temporary)
+        if not (replaces and os.path.isdir(path) and _exchange(temporary, path)):
+            _put(temporary, path, replaces)
+        sync(os.path.dirname(path))
+
+
+def _exchange(one: str, other: str) -> bool:
+    """Swaps two folders in one step; False where the system or the disk cannot."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None)
+    return bool(rename) and rename(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0
+
+
+def _put(folder: str, path: str, replaces: bool) -> None:
+    """Renames a folder to `path`. What it replaces is put back if that fails, or at a signal."""
+    earlier = f"{folder}.earlier"
+    try:
         if replaces and os.path.isdir(path):
             with contextlib.suppress(FileNotFoundError):  # another process is replacing it, too
                 os.rename(path, earlier)
-        try:
-            os.rename(temporary, path)
-        except OSError:
-            if not os.path.isdir(path):  # else another process has published it meanwhile
-                if os.path.lexists(earlier):
-                    os.rename(earlier, path)
-                raise
-        sync(os.path.dirname(path))
+        os.rename(folder, path)
+    except BaseException as error:
+        is_there = os.path.isdir(path)  # another process has published it meanwhile
+        if not is_there and os.path.lexists(earlier):
+            os.rename(earlier, path)
+        if not (is_there and isinstance(error, OSError)):
+            raise
 
 
 @contextlib.contextmanager

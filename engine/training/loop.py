@@ -121,9 +121,10 @@ def take_steps(run: Run, evaluations: Optional[Evaluations] = None,
                 output_dir, settings, run.schedule, plan, run.data.baseline,
                 bool(run.settings.init_checkpoint), bool(run.data.fit)).add]
         hooks = [
-            # First: ends a worker whose session is made anew, before anything works in that; and all workers
-            # know of a signal before the saver stops for it.
-            peers.others and stop_together.SharedSignals(signals, peers, first.signals),
+            # First: before anything works in a session that is made anew.
+            stop_together.OneSession(peers),
+            # All workers know of a signal before the saver stops for it.
+            peers.others and stop_together.SharedSignals(signals, first.signals),
             # Before the saver, from which on a signal waits for a step: compiling may take minutes.
             compiles and xla.CompileAhead(
                 replicas, xla.first_steps(source, plan, range(first_step, last_step)),
@@ -152,9 +153,10 @@ def take_steps(run: Run, evaluations: Optional[Evaluations] = None,
             source, plan, replicas=run.devices.own_replicas, first_step=first_step,
             last_step=last_step, per_replica_batch_size=settings.examples_per_replica)
 
-    with signals, curves, progress, out_of_memory_explained(lambda: _describe_step(
-            saver.step or first_step, source, plan, settings) + saver.kept()), \
-            _explained_end(signals, saver, last_step, peers):
+    # What has run out of memory is no loss of a worker, though TensorFlow may raise the same error.
+    with signals, curves, progress, _explained_end(signals, saver, last_step, peers), \
+            out_of_memory_explained(lambda: _describe_step(
+                saver.step or first_step, source, plan, settings) + saver.kept()):
         estimator.train(input_fn, max_steps=last_step)
 
 

@@ -5,6 +5,7 @@ from typing import Optional, Tuple
 import tensorflow.compat.v1 as tf
 
 from engine import interruption
+from engine.errors import UserError
 from engine.training.step_hook import Signals, mean_over_replicas
 from engine.workers.cluster import PeerLost
 from engine.workers.coordination import Peers
@@ -37,6 +38,26 @@ def explain(error: Optional[Exception], peers: Peers) -> None:
                    "the same command goes on from the last checkpoint") from error
 
 
+class OneSession(tf.train.SessionRunHook):
+    """Ends the training if TensorFlow starts a new session, as it does after some errors and the loss of a worker.
+
+    The new session would resume from the last checkpoint, with batches from the first step on, and with other
+    workers at a later step.
+    """
+
+    def __init__(self, peers: Peers):
+        self._peers = peers
+        self._has_session = False
+
+    def after_create_session(self, session, coord) -> None:
+        """Raises a UserError the second time, or exits where there are other workers."""
+        if self._has_session:
+            explain(None, self._peers)
+            raise UserError("TensorFlow has lost its session, as after an error of a disk or a network, and would begin "
+                            "again in another order of the examples: the same command goes on from the last checkpoint")
+        self._has_session = True
+
+
 class SharedSignals(tf.train.SessionRunHook):
     """Has all workers stop after the same step when one of them has received a signal.
 
@@ -45,20 +66,9 @@ class SharedSignals(tf.train.SessionRunHook):
         tensors: those of its first replica.
     """
 
-    def __init__(self, received: interruption.InterruptLater, peers: Peers, tensors: Signals):
+    def __init__(self, received: interruption.InterruptLater, tensors: Signals):
         self._received = received
-        self._peers = peers
         self._tensors = tensors
-        self._has_session = False
-
-    def after_create_session(self, session, coord) -> None:
-        """Exits if TensorFlow starts a new session, as it does after the loss of a worker.
-
-        The new session would resume from the last checkpoint, but the other workers are at a later step.
-        """
-        if self._has_session:
-            explain(None, self._peers)
-        self._has_session = True
 
     def before_run(self, run_context):
         """Sends a signal to the others."""

@@ -11,11 +11,16 @@ import pytest
 
 from commands import arguments, run_command, start_command
 from conftest import checkpoint_values, on_tensorflow_1, write_cola
+from encoder import classifier
 from engine import interruption
 from engine.checkpoints import checkpoint_files
+from engine.errors import UserError
 from engine.workers import worker_dirs
 import processes
 from processes import step_of, wait_until
+from trainings import run_loop, settings
+
+import tensorflow.compat.v1 as tf
 
 STEPS = 18
 
@@ -121,6 +126,26 @@ class _SignalledInItsDestructor:
     def __del__(self):
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(0)  # the handler runs here, and nothing that it raises leaves a destructor
+
+
+def test_a_session_that_tensorflow_would_begin_anew_ends_the_training_as_its_batches_would_be_others(
+        source, tiny_model, tmp_path):
+    class Fails(tf.train.SessionRunHook):
+        def after_run(self, run_context, run_values):
+            if step_of(tmp_path / "out") == 3:
+                raise tf.errors.AbortedError(None, None, "as of a network")
+
+    with pytest.raises(UserError, match="has lost its session.*the same command goes on"):
+        run_loop(classifier.forward_of(tiny_model.config(), 2), source, 1, settings(
+            tmp_path / "out", 4, num_train_steps=12, save_checkpoints_steps=3), None, hooks=[Fails()])
+    assert step_of(tmp_path / "out") == 3
+
+
+def test_a_stale_file_of_a_network_disk_is_an_error_of_the_disk():
+    """TensorFlow makes an AbortedError of it, after which it would begin a session anew."""
+    with pytest.raises(OSError, match="Stale file handle.*out/model"):
+        with checkpoint_files.writing("out/model"):
+            raise tf.errors.AbortedError(None, None, "/nfs/out: Stale file handle")
 
 
 @pytest.fixture

@@ -1,10 +1,13 @@
 """Temporary working folders are removed, also those of killed processes."""
 
+import contextlib
 import os
+import signal
 
 import pytest
 
 import processes
+from engine import interruption
 from engine.disk import files, scratch
 
 HOLD = """
@@ -62,3 +65,24 @@ def test_a_folder_that_another_process_publishes_at_the_same_moment_is_whole(is_
     write("this", replaces=is_there)
     assert os.listdir(path) == ["this" if is_there else "other"]
     assert os.listdir(str(tmp_path)) == ["store"]
+
+
+@pytest.mark.parametrize("is_swapped", [True, False])
+def test_a_folder_that_is_replaced_is_there_whatever_signal_comes(is_swapped, tmp_path, monkeypatch):
+    path, rename = str(tmp_path / "export"), os.rename
+    with files.atomic_folder(path) as draft:
+        files.write_text(os.path.join(draft, "earlier"), "")
+    if not is_swapped:  # as on a disk that swaps no folders
+        monkeypatch.setattr(files, "_exchange", lambda one, other: False)
+
+    def interrupted(source, target):
+        rename(source, target)
+        if source == path:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(os, "rename", interrupted)
+    with contextlib.nullcontext() if is_swapped else pytest.raises(interruption.Interrupted):
+        with interruption.InterruptNow(), files.atomic_folder(path) as draft:
+            files.write_text(os.path.join(draft, "this"), "")
+    assert os.listdir(path) == ["this" if is_swapped else "earlier"]
+    assert os.listdir(str(tmp_path)) == ["export"]

@@ -42,10 +42,10 @@ def replica_of(mode: Mode) -> tf.Tensor:
     return tf.cast(mode.dropout_seed[0] % 2**20, tf.int32)
 
 
-def run_loop(forward, source, num_replicas, run_settings, init_checkpoint, config=None, **more):
+def run_loop(forward, source, num_replicas, run_settings, init_checkpoint, config=None, hooks=(), **more):
     loop.take_steps(loop.Run({}, run_settings._replace(init_checkpoint=init_checkpoint),
                         cpu_devices(num_replicas),
-                        Training(len(source.lengths), "", forward, lambda: source, **more), config=config))
+                        Training(len(source.lengths), "", forward, lambda: source, **more), config=config), more_hooks=hooks)
 
 
 def train(model: TinyModel, source, num_replicas, run_settings, *, config_changes=None,
