@@ -162,7 +162,8 @@ def _loaded(export_dir: str) -> Tuple[tf.GraphDef, Dict[str, str], Dict[str, str
 
     These are by the names of their tensors in the graph.
     """
-    with tf.Graph().as_default() as graph, tf.Session(graph=graph) as session:
+    with tf.Graph().as_default() as graph, tf.Session(
+            graph=graph, config=tf.ConfigProto(device_count={"GPU": 0})) as session:
         meta_graph = tf.saved_model.load(
             session, [tf.saved_model.tag_constants.SERVING], export_dir)
         signature = meta_graph.signature_def[

@@ -27,9 +27,10 @@ TF32, FLOAT32, FLOAT16, BFLOAT16 = PRECISIONS = ("tf32", "float32", "float16", "
 _AUTO_MIXED_PRECISION = "TF_ENABLE_AUTO_MIXED_PRECISION"
 
 # TensorFlow raises the same class for a full disk; its message always mentions OOM at the end.
-_OUT_OF_MEMORY = re.compile(r"OOM when|out of memory|MemoryError|(failed|unable) to allocate",
-                            re.IGNORECASE)
+_OUT_OF_MEMORY = re.compile(r"OOM when|out of memory|ERROR_OUT_OF_MEMORY|MemoryError|(failed|unable) to allocate|"
+                            r"Dst tensor is not initialized", re.IGNORECASE)
 
+_AMPERE = (8, 0)  # compute capability
 # The share of a card's memory for its logical devices; the rest is the driver's.
 _USABLE_SHARE_OF_GPU_MEMORY = 0.9
 
@@ -72,7 +73,7 @@ class Devices(NamedTuple):
     @property
     def has_ampere(self) -> bool:
         """Whether a card is of the Ampere generation or a later one: has TF32 and bfloat16."""
-        return any((card.compute_capability or (0, 0)) >= (8, 0) for card in self.cards_in_use)
+        return any((card.compute_capability or (0, 0)) >= _AMPERE for card in self.cards_in_use)
 
     def peak_memory_gb(self) -> Optional[float]:
         """The peak memory in 10^9 bytes, of the fullest card or, on a CPU, of the process.
@@ -265,6 +266,10 @@ def check_precision(precision: str, devices: Devices) -> None:
         raise UserError(f"--precision=bfloat16: TensorFlow {tf.VERSION} cannot multiply matrices "
                         "in bfloat16; use TensorFlow 2.15 (Python 3.9 to 3.11), or "
                         "--precision=float16 on GPUs")
+    older = [card for card in devices.cards_in_use if (card.compute_capability or _AMPERE) < _AMPERE]
+    if precision == BFLOAT16 and older:
+        log.warn(f"--precision=bfloat16 is for cards from Ampere on, which {gpus.names(older)} is not: use "
+                 "--precision=float16")
     if precision == FLOAT16 and devices.kind == "CPU":
         log.warn("--precision=float16 is about a hundred times slower than float32 on the CPU; it "
                  "is for GPUs with tensor cores: leave it out")
@@ -275,7 +280,10 @@ def out_of_memory_explained(explain: Callable[[], str]) -> Iterator[None]:
     """Turns an out-of-memory error into a UserError with the text of `explain`; others pass."""
     try:
         yield
-    except (MemoryError, tf.errors.ResourceExhaustedError) as error:
+    except (MemoryError, tf.errors.OpError) as error:
         if not (isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(error.message)):
             raise
-        raise UserError(f"out of memory {explain()}") from error
+        # A card that another process has filled.
+        is_full = isinstance(error, (tf.errors.InternalError, tf.errors.UnknownError))
+        others = "; another process may hold the card's memory, which nvidia-smi shows" * is_full
+        raise UserError(f"out of memory {explain()}{others}") from error

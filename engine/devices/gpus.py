@@ -68,10 +68,16 @@ def are_hidden() -> bool:
 
 
 def check_seen(flag: str = "--num_gpus") -> None:
-    """Raises a UserError if the machine has cards that are not hidden, and TensorFlow sees none.
+    """Raises a UserError if the machine has cards that are not hidden, and TensorFlow sees none, or not the first ones.
 
     The message names `flag`.
     """
+    numbers = runtime.gpu_numbers()
+    if numbers != list(range(len(numbers))):  # sessions would count the cards that it passes over
+        shown = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(max(numbers) + 1)))).split(",")
+        raise UserError(
+            f"TensorFlow passes over a GPU in front of those that it uses, which is smaller or too old ({names(visible())}; "
+            f"{visibility()}): hide it, CUDA_VISIBLE_DEVICES={','.join(shown[number] for number in numbers)}")
     if runtime.visible_gpu_count() or are_hidden():
         return
     cards = on_machine()

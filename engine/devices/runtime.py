@@ -7,7 +7,7 @@ sessions, Estimator), and has Python's garbage collector run less often.
 import contextlib
 import gc
 import os
-from typing import Optional, Sequence, Tuple
+from typing import List, Optional, Sequence, Tuple
 
 from engine.errors import UserError
 
@@ -101,7 +101,12 @@ def allow_tensor_float_32(allowed: bool) -> bool:
 
 def visible_gpu_count() -> int:
     """The number of cards that TensorFlow can use, of those in `CUDA_VISIBLE_DEVICES`."""
-    return len(tf.config.experimental.list_physical_devices("GPU"))
+    return len(gpu_numbers())
+
+
+def gpu_numbers() -> List[int]:
+    """The numbers of these cards among those that CUDA shows: TensorFlow passes over cards that are too small or old."""
+    return [int(card.name.rpartition(":")[2]) for card in tf.config.experimental.list_physical_devices("GPU")]
 
 
 def peak_gpu_memory(num_devices: int) -> Optional[int]:

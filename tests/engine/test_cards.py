@@ -244,3 +244,22 @@ def test_xla_on_cards_without_its_parts_of_cuda_is_refused(flags, is_refused, se
     assert is_prepared == ("--xla" in flags or not flags and not runtime.IS_TENSORFLOW_1)
     # Only 1.15 compiles what it finds by searching the graph, which takes long.
     assert ("fuel=0" in os.environ["TF_XLA_FLAGS"]) != (is_prepared and runtime.IS_TENSORFLOW_1)
+
+
+@no_gpu_here
+@pytest.mark.parametrize("visible, wanted", [(None, "1,2"), ("2,0,1", "0,1")])
+def test_a_card_that_tensorflow_passes_over_is_not_counted_as_the_first(visible, wanted, machine, monkeypatch):
+    machine(("NVIDIA T400", 2048, "7.5"), A100, A100, visible=visible)
+    monkeypatch.setattr(runtime, "gpu_numbers", lambda: [1, 2])
+    with pytest.raises(UserError, match=f"NVIDIA T400.* CUDA_VISIBLE_DEVICES={wanted}$"):
+        devices.find_devices(num_gpus=1)
+
+
+@pytest.mark.parametrize("model, is_warned", [(V100, True), (A100, False), (("a card", 8000, ""), False)])
+def test_bfloat16_on_a_card_before_ampere_gets_a_warning(model, is_warned, seen, capfd):
+    seen(model)
+    devices.check_precision(devices.FLOAT32, devices.find_devices())
+    assert not capfd.readouterr().err
+    if runtime.HAS_BFLOAT16:
+        devices.check_precision(devices.BFLOAT16, devices.find_devices())
+        assert ("--precision=float16" in capfd.readouterr().err) == is_warned

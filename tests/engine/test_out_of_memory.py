@@ -98,6 +98,19 @@ def test_a_prediction_step_that_does_not_fit_names_the_batch_or_the_length():
         assert predictor.predict(source_of([8]), 4)["sum"].tolist() == [0.0]
 
 
+def test_a_card_that_another_process_has_filled_is_out_of_memory_and_other_internal_errors_pass():
+    def fails(message):
+        with out_of_memory_explained(lambda: "in a step"):
+            raise tf.errors.InternalError(None, None, message)
+
+    for message in ("CUDA runtime implicit initialization on GPU:0 failed. Status: out of memory",
+                    "Dst tensor is not initialized."):
+        with pytest.raises(UserError, match="out of memory in a step; another process may hold"):
+            fails(message)
+    with pytest.raises(tf.errors.InternalError, match="Blas GEMM launch failed"):
+        fails("Blas GEMM launch failed")
+
+
 def test_a_full_disk_which_tensorflow_reports_alike_keeps_its_traceback():
     # Alone in a session: TensorFlow 1.15 has been seen to wait for ever for the functions of a
     # training step beside which an operation fails.
