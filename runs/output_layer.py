@@ -27,14 +27,12 @@ def left_out(checkpoint: Checkpoint) -> Checkpoint:
     return checkpoint.renamed({name: name for name in names if name not in layer})
 
 
-def taken_over(model: Capability, checkpoint: Checkpoint, flag: str, way_out: str = SAME_TASK, *,
-               says_position: bool = False) -> Checkpoint:
+def taken_over(model: Capability, checkpoint: Checkpoint, flag: str, way_out: str = SAME_TASK) -> Checkpoint:
     """The checkpoint, its output layer in the order of the model's labels.
 
     Args:
         flag: that names the checkpoint, for messages.
         way_out: ends the message for a layer of other labels.
-        says_position: whether to log that a layer without names is taken as it is.
 
     Raises:
         UserError: the layer is for something else.
@@ -52,9 +50,10 @@ def taken_over(model: Capability, checkpoint: Checkpoint, flag: str, way_out: st
         held = model.labels_of(description, where)
     if len(held) != model_files.num_outputs(checkpoint) or written_labels.places(held):
         model_files.check_outputs(checkpoint, num_outputs, flag, way_out)
-        if labels and says_position:
-            log.info(f"{where} does not name its labels: its outputs are taken for {_listed(labels)}, in "
-                     "this order")
+        if labels:
+            are_numbers = list(labels) == list(map(str, range(len(labels))))
+            say = log.info if are_numbers or not held else log.warn
+            say(f"{where} does not name its labels: its outputs are taken for {_listed(labels)}, in this order")
         return checkpoint
     if set(held) != set(labels):
         raise UserError(f"{where} has an output layer for the labels {_listed(held)}, and this run has "

@@ -4,6 +4,7 @@
 """
 
 import functools
+import os
 from typing import Any, Callable, Mapping, Optional, Sequence, Type
 
 from absl import flags
@@ -105,9 +106,10 @@ def started(job: Job, *, is_training: bool, flag: str = "--init_checkpoint") -> 
         if output_layer.taken_over(job.model, resumed, "--output_dir", output_layer.OTHER_FOLDER).rows:
             raise UserError(f"--output_dir={resumed.path} has its labels in another order than this run: "
                             f"{output_layer.OTHER_FOLDER}")
-    elif initial:
+    # A search that is resumed may have further tries, which start as the first ones did.
+    if initial and (not resumed or os.path.isdir(os.path.join(settings.output_dir, tries.FOLDER))):
         initial = (output_layer.left_out(initial) if is_new else output_layer.taken_over(
-            job.model, initial, flag, output_layer.NEW_LAYER, says_position=True))
+            job.model, initial, flag, output_layer.NEW_LAYER))
     return job._replace(settings=settings._replace(init_checkpoint=initial))
 
 

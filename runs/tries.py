@@ -177,16 +177,22 @@ def _goodness(metric: str, value: float) -> float:
 def _publish(folder: str, job: Job) -> None:
     """Copies the model in a folder to the job's output directory, in the place of an earlier one."""
     target = job.settings.output_dir
+    outdated = (*results.FILES, report.FILE, *job.model.prediction_files)
+    stale = _STALE if _weights_in(target) == _weights_in(folder) else (*_STALE, *outdated)
     checkpoint_files.remove(target, checkpoint_files.list_checkpoints(target))
     for name in os.listdir(target):
-        if any(fnmatch.fnmatch(name, pattern) for pattern in _STALE):
+        if any(fnmatch.fnmatch(name, pattern) for pattern in stale):
             os.remove(os.path.join(target, name))
-    outdated = (*results.FILES, report.FILE, *job.model.prediction_files)
     for name in sorted(os.listdir(folder)):  # an index after its data
         source = os.path.join(folder, name)
         if os.path.isfile(source) and not any(fnmatch.fnmatch(name, each) for each in outdated):
             with files.atomic_path(os.path.join(target, name)) as temporary:
                 shutil.copyfile(source, temporary)
+
+
+def _weights_in(folder: str) -> List[str]:
+    """Hashes of the checkpoints' indices, which have checksums of all values."""
+    return [files.hash_of_file(os.path.join(folder, f"{name}.index")) for name in checkpoint_files.list_checkpoints(folder)]
 
 
 def _summary(scores: Mapping[Try, Mapping[str, float]], folders: Mapping[Try, str]) -> Measured:

@@ -55,7 +55,7 @@ def test_the_same_labels_in_another_order_keep_their_rows(trained, tmp_path, cap
     assert "its outputs are put in the order of this run's labels, cat, dog, other" in capsys.readouterr().err
 
 
-def test_predictions_and_metrics_are_in_the_order_of_the_task(trained, tmp_path, monkeypatch):
+def test_predictions_and_metrics_are_in_the_order_of_the_task(trained, tmp_path, capsys):
     """MNLI's order is not that of most models of other code."""
     names = ["neutral", "entailment", "contradiction"]
     rows = "".join("\t".join(["x"] * 8 + [text, text, "x", names[number % 3]]) + "\n"
@@ -72,6 +72,27 @@ def test_predictions_and_metrics_are_in_the_order_of_the_task(trained, tmp_path,
                       num_cpu_replicas=2, output_dir=tmp_path / f"out_{order[0]}"))
         scores[order[0]] = np.loadtxt(str(tmp_path / f"out_{order[0]}" / "test_results.tsv"))
     np.testing.assert_allclose(scores["neutral"], scores["contradiction"][:, ::-1], atol=1e-6)
+    (model / "task.json").write_text(json.dumps(dict(description, labels=["LABEL_0", "LABEL_1", "LABEL_2"])))
+    capsys.readouterr()
+    run_here(dict(task_name="mnli", data_dir=tmp_path, init_checkpoint=model, do_eval=True, num_cpu_replicas=1,
+                  output_dir=tmp_path / "unnamed"))
+    warning, = (line for line in capsys.readouterr().err.splitlines() if "does not name its labels" in line)
+    assert warning.startswith("WARNING") and "for contradiction, entailment, neutral, in this order" in warning
+
+
+def test_further_tries_of_a_search_start_as_the_first_ones(trained, tmp_path):
+    """With their rows in the order of the training's labels, and with --new_output_layer at random."""
+    train = write_labelled(tmp_path / "train.tsv")
+    for is_new in (False, True):
+        out = tmp_path / str(is_new)
+        for seeds in ("1", "1,2"):
+            run_here({**STILL, "task_name": "file", "train_file": train, "dev_file": train, "output_dir": out,
+                      "init_checkpoint": trained, "do_eval": True, "seeds": seeds, "new_output_layer": is_new})
+        first, second = (each["eval_loss"] for each in json.loads((out / "eval_results.json").read_text())["tries"])
+        if is_new:
+            assert first != second and abs(first - second) < 0.1  # near that of three labels, ln 3
+        else:
+            assert first == pytest.approx(second, abs=1e-6)
 
 
 @pytest.mark.parametrize("labels, shown", [

@@ -90,7 +90,8 @@ def test_a_finished_search_trains_only_what_is_new(flags, searched, tmp_path, ca
     out = tmp_path / "out"
     shutil.copytree(str(searched), str(out))
     capsys.readouterr()
-    run_here(dict(flags, output_dir=out))
+    run_here(dict(flags, output_dir=out, do_predict=False))
+    assert (out / "test_results.tsv").exists()  # they are this model's
     said = capsys.readouterr().err
     assert "Training on" not in said and "_deviation" not in said, "it is a column"
     assert re.search("^metric +best +mean +deviation +worst\neval_accuracy ", said, re.M)
@@ -112,7 +113,8 @@ def test_a_smaller_search_trains_its_best_again_if_its_weights_are_gone(
     assert "ensemble.json names several tries, and the best alone predicts" in capsys.readouterr().err
     rate, seed = other[len("lr-"):].split("_seed-")
     capsys.readouterr()
-    run_here(dict(flags, output_dir=out, seeds=seed, learning_rates=rate))
+    run_here(dict(flags, output_dir=out, seeds=seed, learning_rates=rate, do_predict=False))
+    assert not (out / "test_results.tsv").exists()  # they were another model's
     said = capsys.readouterr().err
     assert "it is trained again" in said and "ensemble.json" not in said
     assert results_of(out)["eval_loss"] == results_of(searched / "tries" / other)["eval_loss"]
