@@ -155,7 +155,8 @@ def _with_task(values: flags.FlagValues, peers: Peers) -> Tuple[Job, Sets]:
             model, teacher.checkpoint, "--teacher"))
     longest = teacher.encoding.max_seq_length
     if _task_name(model) in TASKS:
-        longest = _LONGEST_PAIR if model.classification.takes_pairs else _LONGEST_TEXT
+        of_pairs = len(TASKS[_task_name(model)].train.columns.texts) > 1
+        longest = _LONGEST_PAIR if of_pairs else _LONGEST_TEXT
     job, distillation = _job(values, peers, teacher, model, longest)
     if values.stage == PREDICTION:
         job = training_command.started(job, is_training=values.do_train, flag="--student")
@@ -223,7 +224,7 @@ def _encoding(values: flags.FlagValues, teacher: Teacher, student: Student,
     if not 3 <= length <= limit:
         raise UserError(f"--max_seq_length={length}: must be between 3 and {limit}, the number of "
                         "positions that both models have")
-    return teacher.encoding._replace(max_seq_length=length)
+    return teacher.encoding._replace(max_seq_length=length, long_texts=teacher.encoding.long_texts.check(length))
 
 
 if __name__ == "__main__":

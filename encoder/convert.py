@@ -26,7 +26,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from encoder import (
-    huggingface, label_types, model_files, sentence_transformers, tag_set, task_json, tokenizer_files,
+    huggingface, label_types, long_texts, model_files, sentence_transformers, tag_set, task_json, tokenizer_files,
     variables, vocabulary)
 from encoder.encoding import load_encoding
 from encoder.huggingface import Weights
@@ -214,6 +214,8 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
     if description.get("version_2_with_negative"):
         warnings.append("questions may have no answer, which a folder there cannot say: compare an answer's "
                         "score with that of [CLS]")
+    if long_texts.ENTRY in description:
+        warnings.append("texts that do not fit are cut at their end there, and not as this model has it (--long_texts)")
     rows = [row for row in matched.rows if not (
         head in (variables.TAGGER, variables.READER) and row.tensorflow.startswith(variables.POOLER_SCOPE))]
     with files.new_folder(output_dir, "--output_dir", again=True) as folder:

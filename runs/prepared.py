@@ -169,16 +169,20 @@ def agreement(job: Job, dev: Any, exact: Prepared, int8: Prepared) -> Dict[str, 
     """How a file in int8 answers a labelled set beside the one in float32: the share of equal answers, each metric."""
     first, second = (_Predictions(each.path) for each in (exact, int8))
     results, others = (job.model.measure(job, dev, each).results for each in (first, second))
-    return {**_shares(job.model.describe(), first.values, second.values),
+    return {**_shares(job.model.describe(), first.values(), second.values()),
             **{name: f"{value:.5g} in float32, {others[name]:.5g} in int8" for name, value in results.items()}}
 
 
 class _Predictions:
-    """A `Predict` that onnxruntime computes; `values` are its predictions."""
+    """A `Predict` that onnxruntime computes."""
 
     def __init__(self, path: str):
         self._session = onnx_file.open_session(path, len(os.sched_getaffinity(0)))
-        self.values: Dict[str, np.ndarray] = {}
+        self._parts: List[Tuple[np.ndarray, Dict[str, np.ndarray]]] = []  # of all calls, by consecutive numbers
+
+    def values(self) -> Dict[str, np.ndarray]:
+        """All predictions."""
+        return inference.in_order(self._parts, sum(len(numbers) for numbers, _ in self._parts))
 
     def __call__(self, source: Source) -> Dict[str, np.ndarray]:
         names, parts = [tensor.name for tensor in self._session.get_outputs()], []
@@ -188,8 +192,9 @@ class _Predictions:
             computed = self._session.run(names, {
                 tensor.name: features[tensor.name] for tensor in self._session.get_inputs()})
             parts.append((batch.indices, dict(zip(names, computed))))
-        self.values = inference.in_order(parts, len(lengths))
-        return self.values
+        computed, first = inference.in_order(parts, len(lengths)), sum(len(numbers) for numbers, _ in self._parts)
+        self._parts.append((np.arange(first, first + len(lengths)), computed))
+        return computed
 
 
 def _shares(description: Mapping[str, Any], one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]

@@ -40,7 +40,8 @@ class Checkpoint(NamedTuple):
         """The checkpoint with only these variables, under new names: {new name: name}."""
         shapes, dtypes, rows = ({new: values[name] for new, name in names.items() if name in values}
                                 for values in (self.shapes, self.dtypes, self.rows))
-        return Checkpoint(self.path, shapes, dtypes, names, rows)
+        return Checkpoint(self.path, shapes, dtypes, {
+            new: self.stored_names.get(name, name) for new, name in names.items()}, rows)
 
     @property
     def global_step(self) -> int:

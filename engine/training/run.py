@@ -93,6 +93,9 @@ def _is_finished(run: Run) -> bool:
 
 def _output_layer(run: Run) -> Optional[FittedLayer]:
     """The output layer that the chief fits, on all workers; None if there is none, or the run is resumed."""
+    if run.settings.training.fit_output_layer and not run.data.fit:
+        log.warn("--fit_output_layer has no effect on this kind of training, which has no layer that can be fitted")
+
     def fit() -> Optional[Dict[str, Any]]:
         is_new = run.data.fit and not checkpoints.latest(run.settings.output_dir)
         layer = run.data.fit(run.settings.training.learning_rate) if is_new else None

@@ -90,10 +90,10 @@ def test_a_later_command_reads_files_as_the_training_did(tmp_path, capsys):
     every = dict(write_model(tmp_path / "model")._asdict(), data_dir=tmp_path, output_dir=tmp_path / "out",
                  max_seq_length=16, num_cpu_replicas=1)
     run_here(dict(every, answer_column="1", text_column="2", choice_column="3,4,5", do_train=True, do_eval=True,
-                  train_batch_size=16, num_train_epochs=3, learning_rate=3e-3), run)
+                  train_batch_size=16, num_train_epochs=3, learning_rate=3e-3, fit_output_layer=True), run)
     results = (tmp_path / "out" / "eval_results.json").read_text()
     assert json.loads(results)["eval_accuracy"] > 0.6
-    capsys.readouterr()
+    assert "--fit_output_layer has no effect on this kind of training" in capsys.readouterr().err
     run_here(dict(every, do_eval=True, do_predict=True), run)
     assert (tmp_path / "out" / "eval_results.json").read_text() == results
     assert "answers in 1 (numbers from 1)" in capsys.readouterr().err

@@ -106,7 +106,9 @@ TAKERS = {
     "what starts from an encoder": (opens("--init_checkpoint", ENCODER), {}),
     "what predicts words": (opens("--init_checkpoint", MASKED_LM), dict.fromkeys(
         all_but("pretrained", "huggingface"), "no masked-LM head")),
-    "run_classifier --do_eval": (evaluates, OF_TEXTS),
+    "run_classifier --do_eval": (evaluates, {
+        **dict.fromkeys(NO_LAYER, "no classifier of texts"), **OF_TAGGERS,
+        **dict.fromkeys(("encoder", "pretrained"), "no classification layer")}),
     "runs.predict": (kinds.open_reader, {
         **dict.fromkeys(("encoder", "pretrained"), "no classification layer"), **UNKNOWN}),
     "distillation.run --teacher": (teaches, {  # whose vectors can teach, too

@@ -190,7 +190,7 @@ def test_the_command_that_predicts_with_any_model_gives_the_same_answers(trained
 
 
 @on_tensorflow_2
-def test_files_of_predictions_have_no_answer_where_a_context_has_no_token(trained, tmp_path, capsys):
+def test_files_of_predictions_have_no_answer_where_a_context_has_no_token(trained, files, tmp_path, capsys):
     contexts = ["the cat", "", " ", "\u200b\u200d", "\udbb9", "\u00ad \u0301", "\n\n"]
     asked = [(context, [question(str(number), "what ?", [(context[:3], 0)])])
              for number, context in enumerate(contexts)]
@@ -201,6 +201,9 @@ def test_files_of_predictions_have_no_answer_where_a_context_has_no_token(traine
     first, *others = json.loads((tmp_path / "copy" / "predictions.json").read_text()).values()
     assert first and others == [""] * 6
     assert "1 of 7 questions lack \"answers\", so there are no scores" in capsys.readouterr().err
+    run_here(dict(output_dir=tmp_path / "copy", predict_file=files["predict_file"], version_2_with_negative=False,
+                  do_eval=True, num_cpu_replicas=1), run_squad)
+    assert "have no answer, and count as mistakes: --version_2_with_negative" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("entry, message", [
