@@ -107,7 +107,7 @@ TAKERS = {
     "what predicts words": (opens("--init_checkpoint", MASKED_LM), dict.fromkeys(
         all_but("pretrained", "huggingface"), "no masked-LM head")),
     "run_classifier --do_eval": (evaluates, {
-        **dict.fromkeys(NO_LAYER, "no classifier of texts"), **OF_TAGGERS,
+        **dict.fromkeys(NO_LAYER, "no classifier of texts"), **OF_TAGGERS, **OF_SCORERS,
         **dict.fromkeys(("encoder", "pretrained"), "no classification layer")}),
     "runs.predict": (kinds.open_reader, {
         **dict.fromkeys(("encoder", "pretrained"), "no classification layer"), **UNKNOWN}),
