@@ -167,6 +167,8 @@ def open_file(path: str, given: Given, *, labelled: bool) -> TextFile:
     layout = TEXTS if len(texts) == 1 else TUPLES
     if label is not None:
         layout = _layout_of(table.values(label)) or _refuse_labels(table, label)
+        if layout == SCORES and labelled:
+            _check_scores(table, texts, label)
     num_texts, is_labelled = len(texts), labelled and label is not None
     if layout == ENTAILMENT and is_labelled:
         relations = collections.Counter(map(str, table.values(label)))
@@ -241,6 +243,16 @@ def _layout_of(labels: Sequence[Any]) -> Optional[str]:
     if 10 * sum(text in (*_RELATIONS, _NO_LABEL) for text in texts) >= 9 * len(texts):
         return ENTAILMENT
     return SCORES if column_values.are_mostly_numbers(texts) else None
+
+
+def _check_scores(table: Table, texts: Sequence[int], label: int) -> None:
+    """Raises a UserError if the scores of premises and hypotheses are Hugging Face's numbers of relations."""
+    numbers = {float(text) for text in map(str, table.values(label)) if column_values.are_numbers([text])}
+    if table.names and {2} <= numbers <= {-1, 0, 1, 2} and [
+            table.names[position].lower() for position in texts] == ["premise", "hypothesis"]:
+        raise UserError(f"{table.path}: column {table.column(label)} has the relations of premises and hypotheses "
+                        f"as numbers, which would be read as scores: write {_ENTAILED} for 0, {_NEUTRAL} for 1, "
+                        f"{_CONTRADICTED} for 2 and {_NO_LABEL} for -1")
 
 
 def _refuse_labels(table: Table, label: int) -> str:

@@ -103,6 +103,20 @@ def test_an_entailment_is_the_positive_and_a_contradiction_the_hard_negative(tmp
     assert len(list(file.examples())) == 9 and file.num_texts == 2
 
 
+@pytest.mark.parametrize("name, numbers, is_refused", [
+    ("hypothesis", [0, 1, 2], True), ("Hypothesis", [-1, 0, 2.0], True), ("hypothesis", [0, 1], False),
+    ("hypothesis", [0, 1, 2, 3], False), ("hypothesis", [0.5, 1, 2], False), ("text_b", [0, 1, 2], False)])
+def test_numbers_of_relations_are_no_scores(name, numbers, is_refused, tmp_path):
+    content = "".join(json.dumps({"premise": "a cat", name: "a dog", "label": number}) + "\n" for number in numbers)
+    if is_refused:
+        with pytest.raises(UserError, match="train.jsonl: column label .*entailment for 0, .*contradiction for 2"):
+            opened(tmp_path, "train.jsonl", content, Given(["premise", name]))
+    else:
+        assert opened(tmp_path, "train.jsonl", content, Given(["premise", name])).has_scores
+    # Labels of a test set are not read.
+    assert opened(tmp_path, "train.jsonl", content, Given(["premise", name]), labelled=False).num_texts == 2
+
+
 def test_a_question_and_its_paragraph_are_a_pair(tmp_path):
     content = dict(data=[dict(paragraphs=[dict(context="a cat sees the dog", qas=[
         dict(id="1", question="who ?"), dict(id="2", question="what ?")])])])
