@@ -1,7 +1,6 @@
 """Streams the examples of files of rows, and checks each row."""
 
 import collections
-import itertools
 import os
 from typing import Any, Callable, Counter, Iterator, List, NamedTuple, Optional, Tuple, Union
 
@@ -11,6 +10,7 @@ from engine.data import text_files
 from engine.data.text_files import OddRows, attempt
 from engine.disk.parts import Part
 from engine.errors import UserError
+from runs import table_head
 
 
 class Columns(NamedTuple):
@@ -101,13 +101,21 @@ def read_rows(kind: Optional[Kind], split: Split, data_dir: str, odd: Optional[O
     else:
         rows = (text_files.csv_rows(path) if split.format == "csv"
                 else text_files.tsv_rows(path, odd))
-        if not (part and part.start):
-            rows = itertools.islice(rows, int(split.columns.header), None)
+        if split.columns.header and not (part and part.start):
+            _check_header(next(rows, (1, None))[1], split.columns, str(path))
     for line_number, fields in rows:
         example = UNREAD if fields is None else attempt(
             odd, UNREAD, parse, line_number, fields)
         if example:
             yield line_number, fields, example
+
+
+def _check_header(names: Optional[List[str]], columns: Columns, path: str) -> None:
+    """Raises a UserError if a task's texts are in columns that the file names as the label or as numbers of rows."""
+    for position in columns.texts if names and columns.width is None else ():
+        if names[position:position + 1] and names[position].strip().lower() in ("label", *table_head.NUMBERS):
+            raise UserError(f"{path}, line 1: column {position + 1} is {names[position]!r}, and the task reads a text "
+                            "there, as GLUE's files have it; --task_name=file finds columns by their names")
 
 
 def _parser(kind: Optional[Kind], split: Split, path: str, skipped: Counter[str]

@@ -54,6 +54,20 @@ def test_the_tasks_that_the_original_lacks_read_glues_files(
         Example(tuple(text for text in texts if text is not None), label)]
 
 
+# Hugging Face's columns, in all three files.
+@pytest.mark.parametrize("task_name, split_name, header, column", [
+    ("sst-2", "test", "sentence label idx", "2 is 'label'"), ("cola", "test", "sentence label idx", "2 is 'label'"),
+    ("sst-2", "test", "sentence Idx label", "2 is 'Idx'"), ("sst-2", "train", "idx sentence label", "1 is 'idx'"),
+    *((name, split, "sentence1 sentence2 label idx", "3 is 'label'")
+      for name in ("rte", "qnli", "wnli") for split in ("train", "test")),
+    ("qqp", "test", "question1 question2 label idx", "3 is 'label'")])
+def test_a_file_whose_header_has_no_text_where_the_task_has_one_is_refused(
+        task_name, split_name, header, column, tmp_path):
+    write_rows(tmp_path, f"{split_name}.tsv", [header.split(), ["a film", "a film", "-1", "0"][-len(header.split()):]])
+    with pytest.raises(UserError, match=f"{split_name}.tsv, line 1: column {column}, .*GLUE.*--task_name=file"):
+        our_examples(task_name, split_name, str(tmp_path))
+
+
 def test_the_broken_rows_of_qqp_are_left_out_and_counted(tmp_path, capsys):
     write_rows(tmp_path, "train.tsv", [["header"], ["1", "2", "3", "a", "b", "1"],
                                        ["1", "2", "3", "broken"], ["4", "5", "6", "c", "d", "0"]])
