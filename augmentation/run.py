@@ -213,7 +213,7 @@ def _rows_of(job: Job) -> Iterator[Row]:
     objects = text_files.json_objects(job.part or os.path.join(job.data_dir, split.file))
     for line_number, fields, example in read_rows(kind, split, job.data_dir, part=job.part):
         if split.format == "jsonl":  # with the keys that the task does not read
-            _, fields = next(objects)
+            fields = next(fields for number, fields in objects if number == line_number)
         yield Row(line_number, example, fields, split)
 
 

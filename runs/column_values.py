@@ -11,6 +11,7 @@ from encoder import label_types, written_labels
 FRACTION, INTEGER, MISSING, MISWRITTEN, WORD = range(5)
 # Three words, or four signs of a script without spaces.
 _PROSE = re.compile(r"[^\W\d_]+(?:\W+[^\W\d_]+){2}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{4}")
+ACCEPTED = "accept"
 _MIN_NUMBERS = 10  # below a word, for it to be the name of the column
 _NO_VALUE = ("", "na", "nan", "none", "null")  # without marks, as of n/a
 _MISWRITTEN = re.compile(
@@ -61,6 +62,12 @@ def holds_texts(values: Sequence[Any]) -> bool:
 def are_classes(texts: Sequence[str]) -> bool:
     """Whether these repeat a few values, or short ones."""
     return len(texts) >= 3 * len(set(texts)) and (len(set(texts)) < 10 or mean_length(texts) < 20)
+
+
+def are_answers(values: Iterable[Any]) -> bool:
+    """Whether these are Prodigy's answers, of which only ACCEPTED makes a row an example."""
+    found = set(map(str, values))
+    return bool(found) and found <= {ACCEPTED, "reject", "ignore"}
 
 
 def stands_for_none(text: str) -> bool:

@@ -182,7 +182,7 @@ def check_commas(table: Table, trained_text: Optional[str] = None) -> None:
 
 def _free(positions: Dict[str, Place], table: Table) -> List[int]:
     """The columns without a role."""
-    taken = {*itertools.chain.from_iterable(map(_several, positions.values()))}
+    taken = {*itertools.chain.from_iterable(map(_several, positions.values())), *(table.only or ())[:1]}
     return [position for position in range(table.width) if position not in taken]
 
 
@@ -305,8 +305,10 @@ def split_of(table: Table, roles: Roles) -> Split:
         raise UserError(f"{table.path}: --text_column, --text_pair_column and --label_column must "
                         "be different columns")
     keys: Tuple[str, ...] = ()
+    only = table.only if table.only and table.only[0] not in read else None
     if table.format == "jsonl":
-        keys = tuple(table.names[position] for position in read)
+        keys = tuple(table.names[position] for position in (*read, *(only or ())[:1]))
+        only = only and (len(read), only[1])
         places = {role: tuple(map(read.index, place)) if isinstance(place, tuple)
                   else read.index(place) for role, place in places.items()}
     label = places.get("label")
@@ -314,7 +316,7 @@ def split_of(table: Table, roles: Roles) -> Split:
     if isinstance(label, tuple):
         labels = (tuple(roles.label.split(",")) if table.names else written_labels.unnamed(len(label)))
     columns = Columns(tuple(places[role] for role in ("text", "text_pair") if role in places), label,
-                      header=bool(table.names), width=None if keys else table.width)
+                      header=bool(table.names), only=only, width=None if keys else table.width)
     return Split(table.path, columns, table.format, keys, labels)
 
 

@@ -52,7 +52,7 @@ ParsedRow = Tuple[int, List[str], Example]
 def read_split(split: Split, data_dir: str, kind: Optional[Kind] = None, *,
                odd: Optional[OddRows] = None, part: Optional[Part] = None,
                second: str = "second text") -> Iterator[Example]:
-    """Streams the examples of a file; in the end warns of skipped rows and empty texts.
+    """Streams the examples of a file; in the end warns of skipped rows and empty texts, and counts those left out.
 
     Args:
         second: what the second text is, for the warning.
@@ -62,9 +62,10 @@ def read_split(split: Split, data_dir: str, kind: Optional[Kind] = None, *,
     """
     path = os.path.join(data_dir, split.file)
     skipped: Counter[str] = collections.Counter()
+    left_out: Counter[str] = collections.Counter()
     count = num_empty = 0
     halves = [0, 0]  # examples without a first, and without another text
-    for _, _, example in read_rows(kind, split, data_dir, odd, skipped, part):
+    for _, _, example in read_rows(kind, split, data_dir, odd, skipped, part, left_out):
         count += 1
         is_blank = [not text.strip() for text in example.texts]
         num_empty += all(is_blank)
@@ -73,6 +74,8 @@ def read_split(split: Split, data_dir: str, kind: Optional[Kind] = None, *,
         yield example
     for what, number in skipped.items():
         log.warn(f"{path}: skipped {number} {what}")
+    if left_out:
+        log.info(f"{path}: {describe_left_out(count, split.columns.only[1], left_out)}")
     if num_empty:
         log.warn(f"{path}: {num_empty} examples have an empty text")
     for what, number in zip(("first text", second), halves):
@@ -82,18 +85,26 @@ def read_split(split: Split, data_dir: str, kind: Optional[Kind] = None, *,
         raise UserError(f"{path} holds no examples")
 
 
+def describe_left_out(count: int, kept: str, left_out: Counter[str]) -> str:
+    """Which rows are examples, and how many others have which values in the column that decides it."""
+    others = ", ".join(f"{number:,} {value!r}" for value, number in left_out.most_common())
+    return f"the {count:,} examples are those with {kept!r}; left out: {log.brief(others)}"
+
+
 def read_rows(kind: Optional[Kind], split: Split, data_dir: str, odd: Optional[OddRows] = None,
-              skipped: Optional[Counter[str]] = None, part: Optional[Part] = None
-              ) -> Iterator[ParsedRow]:
+              skipped: Optional[Counter[str]] = None, part: Optional[Part] = None,
+              left_out: Optional[Counter[str]] = None) -> Iterator[ParsedRow]:
     """Streams the rows of a file that hold an example: their fields, and the example.
 
     Args:
         odd: see `read_split`.
         skipped: counts the rows that are left out, by the reason.
         part: of the file.
+        left_out: counts the rows that `split.columns.only` leaves out, by their values.
     """
     path = part or os.path.join(data_dir, split.file)
-    parse = _parser(kind, split, str(path), collections.Counter() if skipped is None else skipped)
+    parse = _parser(kind, split, str(path), collections.Counter() if skipped is None else skipped,
+                    collections.Counter() if left_out is None else left_out)
     label = split.columns.label
     if split.format == "jsonl":
         list_key = split.keys[label] if isinstance(label, int) and kind.takes_lists else None
@@ -118,7 +129,7 @@ def _check_header(names: Optional[List[str]], columns: Columns, path: str) -> No
                             "there, as GLUE's files have it; --task_name=file finds columns by their names")
 
 
-def _parser(kind: Optional[Kind], split: Split, path: str, skipped: Counter[str]
+def _parser(kind: Optional[Kind], split: Split, path: str, skipped: Counter[str], left_out: Counter[str]
             ) -> Callable[[int, List[str]], Optional[Example]]:
     """What turns the number and the fields of a row into its example; None for one to skip."""
     columns = split.columns
@@ -143,6 +154,7 @@ def _parser(kind: Optional[Kind], split: Split, path: str, skipped: Counter[str]
         if is_short or columns.width not in (None, len(fields)):
             raise UserError(f"{path}, line {line_number}: {len(fields)} columns, and {wanted}")
         if columns.only and fields[columns.only[0]] != columns.only[1]:
+            left_out[fields[columns.only[0]]] += 1
             return None
         label = (None if columns.label is None else fields[columns.label] if not split.labels else
                  {name: fields[position] for name, position in zip(split.labels, columns.label)})

@@ -45,6 +45,7 @@ class Table(NamedTuple):
     names: Tuple[str, ...]  # of the columns; empty without a header
     width: int  # number of columns
     rows: List[Sequence[Any]]  # without the header
+    only: Optional[Tuple[int, str]] = None  # see `rows.Columns`
 
     def position(self, column: str, role: str) -> int:
         """The index, from 0, of the column with this name or number. Raises a UserError."""
@@ -102,6 +103,16 @@ class Table(NamedTuple):
     def is_partial(self, position: int) -> bool:
         """Whether only some JSON objects have this key."""
         return self.format == "jsonl" and len(self.values(position)) < len(self.rows)
+
+    def accepted(self, label: Optional[str]) -> "Table":
+        """Without the rows that Prodigy's users did not accept, if a column beside the label has their answers."""
+        names = [name.lower() for name in self.names]
+        place = names.index("answer") if "answer" in names and (label or {*names} & {*NAMES["label"]}) else self.width
+        values = self.values(place)
+        if len(values) < len(self.rows) or not column_values.are_answers(values):
+            return self
+        return self._replace(only=(place, column_values.ACCEPTED), rows=[
+            row for row in self.rows if row[place] == column_values.ACCEPTED] or self.rows)
 
     def describe(self) -> str:
         """The columns of the file, for an error message."""

@@ -129,7 +129,7 @@ def load_sentences(file: TaggedFile, tags: TagSet, encoding: Encoding, store_dir
                    ) -> SentenceSet:
     """Opens the tokenized sentences of a file; tokenizes them if the store does not have them yet."""
     content = [provenance.content_hash(file.path, store_dir), type(file).__name__, file.layout,
-               file.has_tags]
+               file.has_tags, *filter(None, [file.left_out])]
     key = {"content": content, "words": _WORDS_VERSION, "tags": [tags.types, tags.scheme, *tags.own_tags],
            **encoding.facts()}
     missed: Dict[str, int] = collections.Counter()  # entities that no tags can spell, by type
@@ -148,6 +148,8 @@ def load_sentences(file: TaggedFile, tags: TagSet, encoding: Encoding, store_dir
         chunk_size=_SENTENCES_AT_A_TIME, facts=lambda: {"missed": missed})
     if not len(records):
         raise UserError(f"{file.path} holds no sentences")
+    if file.left_out:
+        log.info(f"{file.path}: {file.left_out}")
     opens, closes = (records.scalars(name) == 1 for name in ("opens", "closes"))
     num_long, num_missed = int((opens & ~closes).sum()), sum(records.facts["missed"].values())
     if num_long:

@@ -5,17 +5,20 @@ again, line by line, with the predictions added.
 """
 
 import abc
+import collections
 import functools
 import itertools
 import json
 import os
 import re
 import unicodedata
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Counter, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from encoder.tag_set import IOB2, OUTSIDE, is_tag
 from engine.data import text_files
 from engine.errors import UserError
+from runs import column_values
+from runs.rows import describe_left_out
 from tagging import schemes
 from tagging.schemes import Entity
 from tokenization import IDEOGRAPHS
@@ -52,7 +55,9 @@ class TaggedFile(abc.ABC):
     Attributes:
         has_tags: whether the tags are read, too.
         layout: what the user says about its columns.
+        left_out: which sentences are not read, for the log; "" if all are.
     """
+    left_out = ""
 
     def __init__(self, path: str, layout: Layout, has_tags: bool):
         self.path = path
@@ -154,12 +159,25 @@ class JsonLines(TaggedFile):
 
     CLUENER's: {"text": ..., "label": {type: {mention: [[first, last], ...]}}}. Spans, with the
     character after the last: {"text": ..., "entities": [{"start": .., "end": .., "label": type}]},
-    or a list [start, end, type] for each; the key may also be "spans" or "label".
+    or a list [start, end, type] for each; the key may also be "spans" or "label". If every tagged object has
+    an answer of Prodigy's users, those that they did not accept are left out.
     """
+
+    def __init__(self, path: str, layout: Layout, has_tags: bool):
+        super().__init__(path, layout, has_tags)
+        answers: Counter[str] = collections.Counter()
+        for _, value in self._objects() if has_tags else ():
+            answers.update([str(value.get("answer"))] if value else [])
+            if answers and not column_values.are_answers(answers):
+                return
+        num_accepted = answers.pop(column_values.ACCEPTED, 0)
+        if answers:
+            self.left_out = describe_left_out(num_accepted, column_values.ACCEPTED, answers)
 
     def sentences(self) -> Iterator[Sentence]:
         for number, value in self._objects():
-            units = units_of(value["text"]) if value else []
+            is_read = value and not (self.left_out and value["answer"] != column_values.ACCEPTED)
+            units = units_of(value["text"]) if is_read else []
             if units:
                 tags, missed = (tags_of_spans(self._spans(number, value), units) if self.has_tags
                                 else (None, []))

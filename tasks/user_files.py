@@ -80,6 +80,8 @@ def make_task(values: flags.FlagValues, names: Sequence[str],
     for name in names:
         table = table_head.read(sets.find(values, name, text_files.FORMATS), header,
                                   columns.names_of(remembered))
+        if name != "test":  # which gets a prediction for each row
+            table = table.accepted(given.label or remembered and remembered.label)
         roles = columns.find(table, given, labelled=name != "test", takes_pairs=takes_pairs,
                              trained=remembered, kind=kind)
         splits[name] = columns.split_of(table, roles)

@@ -236,13 +236,14 @@ ROWS = [('He said "the cat, old" ', "x, \"y\"", ["a", "b"]), ("dog\tsees\nriver 
 @pytest.mark.parametrize("name", ["train.csv", "train.jsonl"])
 def test_a_file_of_ones_own_keeps_its_format_its_columns_and_its_labels(name, model, tmp_path):
     (tmp_path / "data").mkdir()
+    rows = [("left out", "3", ["a"], "reject"), *((*row, "accept") for row in ROWS)]  # as Prodigy writes them
     with open(str(tmp_path / "data" / name), "w", newline="") as file:
         if name.endswith("csv"):
-            csv.writer(file).writerows([("text", "more", "label"), *(
-                (text, more, ",".join(labels)) for text, more, labels in ROWS)])
+            csv.writer(file).writerows([("text", "more", "label", "answer"), *(
+                (text, more, ",".join(labels), answer) for text, more, labels, answer in rows)])
         else:
-            file.writelines(json.dumps(dict(zip(("text", "more", "label"), row))) + "\n"
-                            for row in ROWS)
+            file.writelines(json.dumps(dict(zip(("text", "more", "label", "answer"), row))) + "\n"
+                            for row in rows)
     flags = {"label_kind": "multi_label", "text_column": "text"}
     augment_here(model, tmp_path / "out", task_name="file", data_dir=tmp_path / "data", **flags)
     task = user_task(tmp_path / "out", ["train"], **flags)

@@ -144,6 +144,22 @@ def test_spans_are_read_and_written(tmp_path, key, span):
         {"start": 4, "end": 12, "label": "LOC", "text": "New York"}]
 
 
+def test_what_prodigys_users_did_not_accept_is_left_out_of_tagged_files(tmp_path):
+    def written(*answers):
+        return "".join(json.dumps({"text": f"Anna{i}", "spans": [[0, 4, f"T{i}"]], "answer": answer}) + "\n\n"
+                       for i, answer in enumerate(answers))
+
+    answers = "accept", "reject", "ignore", "accept", "reject"
+    file = read(tmp_path / "a.jsonl", written(*answers))
+    assert [one.words[1] for one in file.sentences()] == ["0", "3"] and data.find_tags(file).types == ("T0", "T3")
+    assert file.left_out == "the 2 examples are those with 'accept'; left out: 2 'reject', 1 'ignore'"
+    untagged = formats.open_file(file.path, Layout(), has_tags=False)
+    assert len(list(untagged.sentences())) == 5 and not untagged.left_out  # each gets a prediction
+    for others in (["accept"] * 5, [*answers, "later"], ["good"] * 5):
+        file = read(tmp_path / "a.jsonl", written(*others))
+        assert len(list(file.sentences())) == len(others) and not file.left_out
+
+
 def test_only_spaces_and_tabs_stand_between_columns(tmp_path):
     text = "10\u00a0000 O\n\u3000 O\nParis  B-X \n \u2003 I-X\n"
     file = read(tmp_path / "a.txt", text)

@@ -297,7 +297,7 @@ def test_numbers_are_no_second_texts(tmp_path):
 
 
 @pytest.mark.parametrize("name, values, is_pair", [
-    ("answer", ["accept"], False), ("answer", ["accept", "reject"], False), ("sentence2", ["accept"], False),
+    ("answer", ["good"], False), ("answer", ["good", "bad"], False), ("sentence2", ["accept"], False),
     ("answer", TEXTS, True), ("text_b", ["food", "staff"], True)])
 def test_a_column_that_repeats_a_value_is_no_second_text(name, values, is_pair, tmp_path, capsys):
     text = "".join(json.dumps({"text": each, "meta": {"source": "x"}, name: values[i % len(values)],
@@ -308,6 +308,37 @@ def test_a_column_that_repeats_a_value_is_no_second_text(name, values, is_pair, 
     if not is_pair:
         task = make_task(tmp_path, {"train.jsonl": text}, text_pair_column=name)
         assert rows_of(task, "train")[0] == (TEXTS[0], values[0], "a")
+
+
+ANSWERS = ["accept", "reject", "accept", "ignore"]
+
+
+@pytest.mark.parametrize("file", ["train.jsonl", "train.csv"])
+def test_what_prodigys_users_did_not_accept_is_left_out_and_counted(file, tmp_path, capsys):
+    labels = ["a", "x", "b", "y"]  # of what is left out: 'x' and 'y'
+    values = [dict(text=each, label=labels[i % 4], answer=ANSWERS[i % 4]) for i, each in enumerate(TEXTS)]
+
+    def written(values):
+        if file == "train.jsonl":
+            return "".join(json.dumps(each) + "\n" for each in values)
+        return rows(",".join(['"{}"', "{}", "{}"][:len(values[0])]), [each.values() for each in values],
+                    ",".join(values[0]) + "\n")
+
+    test = file.replace("train", "test")
+    task = make_task(tmp_path, {file: written(values), file.replace("train", "dev"): written(values),
+                                test: written(values)})
+    said = capsys.readouterr().err
+    assert task.kind.labels == ("a", "b") and "WARNING" not in said and "not read: answer" not in said.split("test.")[0]
+    for name in ("train", "dev"):
+        assert rows_of(task, name) == [(text, None, labels[i % 4]) for i, text in enumerate(TEXTS) if i % 2 == 0]
+        assert "the 12 examples are those with 'accept'; left out: 6 'reject', 6 'ignore'" in capsys.readouterr().err
+    assert len(rows_of(task, "test")) == len(TEXTS)  # a prediction for each
+    # Other answers, and labels of the same values, are no verdicts.
+    for changes in (dict(answer="maybe"), dict(label="c")):
+        task = make_task(tmp_path, {file: written([*values, {**values[0], **changes}, {**values[2], **changes}])})
+        assert len(rows_of(task, "train")) == (26 if "answer" in changes else 14)
+    values = [dict(text=each["text"], answer=each["answer"]) for each in values]
+    assert make_task(tmp_path, {file: written(values)}).kind.labels == ("accept", "ignore", "reject")
 
 
 def test_empty_second_texts_are_counted(tmp_path, capsys):
