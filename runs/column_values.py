@@ -70,9 +70,14 @@ def are_answers(values: Iterable[Any]) -> bool:
     return bool(found) and found <= {ACCEPTED, "reject", "ignore"}
 
 
-def stands_for_none(text: str) -> bool:
-    """Whether this is how other programs write a missing value."""
-    return re.sub(r"[^\w+]", "", text).lower() in _NO_VALUE[1:]
+def missing(labels: Sequence[str]) -> List[str]:
+    """Those that other programs write for a missing value: a word, a sign among words, -1 before 0, 1, 2, ..."""
+    words = [label for label in labels if re.sub(r"[^\w+]", "", label).lower() in _NO_VALUE[1:]]
+    signs = [label for label in labels if not re.search(r"\w", label)]
+    numbers = {float(label) for label in labels} if are_numbers(labels) else set()
+    starts_at_0 = {-1, 0} <= numbers and min(numbers) == -1 and max(numbers) > 1
+    return words + [sign for sign in signs if len(signs) == 1 and re.fullmatch("[-?]+", sign)] + [
+        label for label in labels if starts_at_0 and float(label) == -1]
 
 
 def are_names(first: Sequence[str], others: Sequence[Sequence[str]], usual: Sequence[str]) -> bool:

@@ -211,7 +211,7 @@ def _warn_of_odd(counts: Counter[str], lines: Dict[str, int], file: str, *, may_
         what = "are equal numbers" if column_values.are_numbers(alike) else "differ in upper and lower case alone"
         log.warn(f"{file}: labels {what}, and are learned as different ones: "
                  f"{log.brief(', '.join(map(repr, alike)))}")
-    no_values = list(filter(column_values.stands_for_none, lines))
+    no_values = column_values.missing(list(lines))
     if no_values:
         log.warn(f"{file}: the label {no_values[0]!r} of {counts[no_values[0]]:,} examples often stands for a "
                  "missing value, and is learned as a class; if it is none, leave these lines out")

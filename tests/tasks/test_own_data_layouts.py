@@ -216,7 +216,11 @@ def test_labels_that_differ_in_case_are_told(tmp_path, capsys):
     ([0, 1.0, 1, 0.0], "labels are equal numbers, and are learned as different ones: '0', '0.0', '1', '1.0'"),
     (["good", "NA", "bad", "good"], "the label 'NA' of 2 examples often stands for a missing value"),
     (["good", "n/a", "bad", "good"], "the label 'n/a' of 2 examples often stands for a missing value"),
-    (["+", "-", "?", "+"], None)])
+    (["yes", "-", "no", "yes"], "the label '-' of 2 examples often stands for a missing value"),
+    (["?", "yes", "no", "yes"], "the label '?' of 2 examples often stands for a missing value"),
+    ([2, 1, -1, 0], "the label '-1' of 2 examples often stands for a missing value"),
+    ([0, 1, -1, 0], None), ([0, 2, -1, -2], None), ([1, 2, -1, 3], None), (["+", "-", "0", "+"], None),
+    ([".", "?", "word", "?"], None), (["+", "-", "?", "+"], None)])
 def test_labels_that_may_be_the_same_or_none_are_told(labels, said, tmp_path, capsys):
     make_task(tmp_path, {"train.jsonl": jsonl(labels * 2, "label")})
     warning = capsys.readouterr().err
