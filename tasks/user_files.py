@@ -244,7 +244,7 @@ def _more_labels(split: Split, kind: label_types.Kind) -> Sequence[str]:
 
 def _joined(labels: Iterable[str]) -> Sequence[str]:
     """A label that other labels make up, or only 0 and 1, and what is between them; or none."""
-    for label, separator in itertools.product(labels, ",;|/ "):
+    for label, separator in itertools.product(labels, ",;|/# "):
         parts = [part.strip() for part in label.split(separator)]
         if len(parts) > 1 and (all(part in labels for part in parts) or set(parts) <= {"0", "1"}):
             return label, separator

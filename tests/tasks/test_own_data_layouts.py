@@ -196,7 +196,7 @@ def test_columns_with_the_same_two_values_are_refused(absent, present, tmp_path,
     assert "column room,staff has the same values as the label's, column label" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("separator", [",", "|", " "])
+@pytest.mark.parametrize("separator", [",", "|", "#", " "])
 def test_a_label_that_joins_others_is_told(separator, tmp_path, capsys):
     labels = ["room", "staff", separator.join(["room", "staff"])] * 2
     task = make_task(tmp_path, {"train.tsv": "text\tlabel\n" + "".join(
