@@ -17,6 +17,7 @@ from runs.rows import Columns, Example, Split, read_split
 from runs.table_head import NAMES, NUMBERS, PAIRS, Place, Table
 
 _UNSURE_NAMES = ("answer", "response", "context", "document", "passage")  # of second texts, or of something else
+_SEPARATORS = "columns are separated by tabs in .tsv and .txt, by commas in .csv"
 _MAX_DISTINCT_SHARE = 0.9  # from this share on, the number of distinct values is not compared
 
 
@@ -92,8 +93,7 @@ def find(table: Table, given: Roles, *, labelled: bool, takes_pairs: Optional[bo
     """
     if labelled and table.width < 2:
         hint = table.describe() if table.format == "jsonl" else (
-            f"line 1 is {log.brief(repr(*(table.names or table.rows[0])))} (remove it if it is no row); "
-            "columns are separated by tabs in .tsv and .txt, by commas in .csv")
+            f"line 1 is {log.brief(repr(*(table.names or table.rows[0])))} (remove it if it is no row); {_SEPARATORS}")
         raise UserError(f"{table.path} has one column, and a text and a label are needed; {hint}")
     known = Roles(*(flag or column for flag, column in zip(
         given, trained.roles_in(table) if trained else Roles())))
@@ -161,13 +161,21 @@ def _check_numbers(positions: Dict[str, Place], table: Table, label: Optional[Pl
 
 
 def check_commas(table: Table, trained_text: Optional[str] = None) -> None:
-    """Raises a UserError if CSV without a header may hold a text a line, cut at its commas.
+    """Raises a UserError if CSV without a header may hold a text a line, cut at its commas, or has no commas.
 
     Args:
         trained_text: the number of the column of texts in training, if it is known: then only a
             file that looks like prose is refused.
     """
-    if table.format != "csv" or table.names or table.width < 2:
+    if table.format != "csv":
+        return
+    lines = [",".join(row) for row in (table.names, *table.rows) if any(row)] if table.width == 1 else []
+    for mark in ";\t":
+        counts = {line.count(mark) for line in lines}
+        if len(lines) > 1 and len(counts) == 1 and 0 not in counts:
+            raise UserError(f"{table.path} has no commas between columns, and {mark!r} on each line, as in "
+                            f"{log.brief(repr(lines[0]))}; {_SEPARATORS}. If each line is a text, set --text_column=1")
+    if table.names or table.width < 2:
         return
     num_spaced = sum(any(field[:1] == " " for field in row[1:]) for row in table.rows)
     if trained_text and 2 * num_spaced <= len(table.rows) and not any(

@@ -10,7 +10,7 @@ from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 from absl import flags
 
-from engine import settings
+from engine import log, settings
 from engine.cli import command, device_flags, shards
 from engine.data import text_files
 from engine.data.text_files import OddRows, attempt
@@ -107,7 +107,11 @@ def read_arriving(source: ArrivingLines, takes: Takes, odd: OddRows) -> Tuple[It
     """The examples of lines, and how many texts they have at least; the first line says whether they are pairs."""
     lines = text_files.lines_of(source, "standard input", odd)
     first = list(itertools.islice(lines, 1))
-    of_all = takes.after(1 + any("\t" in (line or "") for _, line in first))
+    has_tab = any("\t" in (line or "") for _, line in first)
+    of_all = takes.after(1 + has_tab)
+    if has_tab and of_all.most == 1:
+        log.warn("standard input, line 1 has a tab, and the model takes single texts: each line is read as one; to read "
+                 "a column alone, set --input_file and --text_column")
     return (UNREAD if line is None
             else attempt(odd, UNREAD, _example_of_line, line_number, line, of_all, takes)
             for line_number, line in itertools.chain(first, lines)), of_all.least

@@ -374,6 +374,20 @@ def test_csv_that_may_be_texts_with_commas_is_refused_with_the_ways_out(trained,
     assert find_in(tmp_path, '"The quiet sailors wait, near the bridge."\n', trained).text == "1"
 
 
+@pytest.mark.parametrize("mark", [";", "\t"])
+@pytest.mark.parametrize("header", [["id;text"], ["7;a text"], []])
+def test_csv_with_other_marks_between_its_columns_is_refused(mark, header, tmp_path):
+    content = "".join(line.replace(";", mark) + "\n" for line in [*header, "8;the cat, old", "9;a dog", "9;a dog"])
+    trained = columns.Trained("text", None, "label", None, 3)
+    if not header:
+        content = content.replace(", old", "")
+    with pytest.raises(UserError, match="texts.csv has no commas between columns.*by tabs in .tsv.*--text_column=1"):
+        find_in(tmp_path, content, trained)
+    assert find_in(tmp_path, content, text="1").text == "1"
+    for others in ("a text; of two parts\nthe cat\n", f"a{mark}b\n", f"a{mark}b\na{mark}b{mark}c\n"):
+        assert find_in(tmp_path, others).text == "1"
+
+
 def test_the_columns_of_the_training_decide_about_csv(tmp_path):
     trained = columns.Trained("2", None, "1", None, 2)
     assert find_in(tmp_path, 'good,"the sea, it is calm"\nbad,the rain fell\n', trained).text == "2"

@@ -9,8 +9,11 @@ import pytest
 import processes
 from commands import ends_with_error, run_here
 from conftest import sentences, write_cola
+from engine.data import text_files
+from engine.disk import parts
 from engine.errors import UserError
 from runs import predict
+from runs.capability import PAIR, TEXT, TEXT_OR_PAIR
 from runs.text_predictor import TextPredictor
 
 NUM_TEXTS = 23
@@ -120,6 +123,18 @@ def test_standard_input_is_a_text_a_line_and_empty_lines_keep_their_place(traine
     assert len(rows) == 2 * NUM_TEXTS - 1
     np.testing.assert_allclose(
         np.array([row[1:] for row in rows[::2]], float), expected(trained), atol=1e-6)
+
+
+@pytest.mark.parametrize("takes, lines, is_told", [
+    (TEXT, "one\ttwo\nthree\tfour\n", True), (TEXT, "one\nthree\tfour\n", False), (PAIR, "one\ttwo\n", False),
+    (TEXT_OR_PAIR, "one\ttwo\n", False)])
+def test_a_tab_in_a_single_text_is_told_once(takes, lines, is_told, tmp_path, capsys):
+    (tmp_path / "lines").write_text(lines)
+    with open(str(tmp_path / "lines"), "rb") as file:
+        rows, _ = predict.read_arriving(parts.ArrivingLines(file.fileno()), takes, text_files.OddRows("are odd"))
+        assert [row.texts for row in rows] == [
+            tuple(line.split("\t")) if takes.most == 2 else (line,) for line in lines.splitlines()]
+    assert capsys.readouterr().err.count("line 1 has a tab, and the model takes single texts") == is_told
 
 
 @pytest.mark.parametrize("flags, file, words", [
