@@ -40,7 +40,7 @@ class Trained(NamedTuple):
     width: int  # the number of columns
 
     def roles_in(self, table: Table) -> Roles:
-        """The roles that a file has columns for, found by name or, in a file without header, by number.
+        """The roles that a file has columns for, found by name (in any case) or, in a file without header, by number.
 
         A file that has fewer columns than in training, by those of the label, lacks the label.
         """
@@ -48,7 +48,8 @@ class Trained(NamedTuple):
         lacking = self.width - table.width
 
         def column_in(column: Optional[str]) -> Optional[str]:
-            several = (column or "").split(",")
+            column = column and table.spelling(column)
+            several = (column or "").split(",")  # of labels, whose classes have these very names
             if not column or column in table.names or set(several) & set(table.names):
                 return column
             if (table.names or lacking not in (0, len(labels))

@@ -60,6 +60,11 @@ class Table(NamedTuple):
         raise UserError(f"{self.path} has no column {column!r} for --{role}_column; "
                         f"{self.describe()}")
 
+    def spelling(self, name: str) -> str:
+        """The name of the only column that has this one in another case; the name itself if there is none."""
+        alike = [other for other in self.names if other.casefold() == name.casefold()]
+        return alike[0] if len(alike) == 1 else name
+
     def place(self, column: str, role: str) -> Place:
         """The `position` of a column, or of each column of labels."""
         if role != "label" or "," not in column or column in self.names:

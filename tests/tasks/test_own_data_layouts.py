@@ -149,6 +149,14 @@ def test_columns_of_labels_are_found_by_name_in_the_other_files(tmp_path):
     assert single.roles_in(table) == ("1", None, "1,2")
 
 
+@pytest.mark.parametrize("header, found", [
+    ("ID,UTTERANCE,Title", ("UTTERANCE", None, None)), ("utterance,INTENT,x", ("utterance", None, "INTENT")),
+    ("UTTERANCE,Utterance,x", ("Utterance", None, None)), ("UTTERANCE,utterance,x", (None, None, None))])
+def test_the_columns_of_the_training_are_found_in_another_case(header, found):
+    table = table_head.Table("x", "csv", tuple(header.split(",")), 3, [["1", "the text", "2"]])
+    assert columns.Trained("Utterance", None, "Intent", None, 3).roles_in(table) == found
+
+
 @pytest.mark.parametrize("header, form, labels", [
     ("text,label,length\n", "the text {i},{0},7", ("0", "1")),
     ("id,text,label\n", "{1},the text {i},{0}", ("0", "1")),
