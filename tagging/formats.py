@@ -28,6 +28,7 @@ EXTENSIONS = (".txt", ".tsv", ".conll", ".bio", ".bmes", ".bioes", ".iob", ".jso
 _DOCUMENT = re.compile(r"(?:^|[ \t])-DOCSTART-(?![^ \t(])")  # in CoNLL-2003 between documents
 _JSON = (".json", ".jsonl")
 _KEYS = ("entities", "spans", "label")  # of the entities in an object
+_NUM_FIRST, _MIN_WORDS = 1000, 10  # sentences that show whether words are their numbers, and how many they have
 _SPACES = " \t"  # between columns; other spaces of Unicode may be words
 
 _UNIT = re.compile("(?:lm*)+|(?:dm*)+|[sm]m*")  # a word, of the letters of `_kind_of`
@@ -106,6 +107,11 @@ class Columns(TaggedFile):
         if self._tag == self._word:
             raise UserError(f"{path}, line {number}: {self._num_columns} columns, and words and "
                             "tags need one each; give them with --word_column and --tag_column")
+        are_numbers = [word == str(place) for sentence in itertools.islice(self.sentences(), _NUM_FIRST)
+                       for place, word in enumerate(sentence.words, 1)]
+        if len(are_numbers) >= _MIN_WORDS and 10 * sum(are_numbers) >= 9 * len(are_numbers):
+            raise UserError(f"{path}, line {number}: the words in column {self._word + 1} count 1, 2, 3 ... in each "
+                            "sentence; give the column of words with --word_column, and that of tags with --tag_column")
 
     def _lines(self) -> Iterator[Tuple[int, str, bool]]:
         """Number and text of each line, and whether it has a word."""

@@ -120,6 +120,16 @@ def test_columns_are_chosen_and_words_between_tabs_may_have_spaces(tmp_path):
     assert next(file.with_predictions(iter([["O", "O"]]))) == "B-X\tNew York\t1\tO"
 
 
+@pytest.mark.parametrize("has_tags", [True, False])
+def test_numbers_of_words_are_refused_as_words(has_tags, tmp_path):
+    rows = "1\tSchartau\tB-PER\tO\n2\tsagte\tO\tO\n3\tBerliner\tB-LOC\tB-OTH\n\n"  # GermEval's
+    (tmp_path / "a.tsv").write_text(4 * rows)
+    with pytest.raises(UserError, match="a.tsv, line 1: the words in column 1 count 1, 2, 3 .*--word_column.*--tag_column"):
+        formats.open_file(str(tmp_path / "a.tsv"), Layout(), has_tags=has_tags)
+    assert next(read(tmp_path / "a.tsv", 4 * rows, word_column=2, tag_column=3).sentences()).words[0] == "Schartau"
+    assert len(list(read(tmp_path / "a.tsv", 40 * "1 O\nthe O\n\n").sentences())) == 40
+
+
 def test_words_of_the_report_have_spaces_between_them():
     assert "".join(report.with_spaces(["", "New", "York", "我", "在"])) == " New York我在"
 
