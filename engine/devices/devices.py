@@ -283,7 +283,6 @@ def out_of_memory_explained(explain: Callable[[], str]) -> Iterator[None]:
     except (MemoryError, tf.errors.OpError) as error:
         if not (isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(error.message)):
             raise
-        # A card that another process has filled.
-        is_full = isinstance(error, (tf.errors.InternalError, tf.errors.UnknownError))
+        is_full = isinstance(error, tf.errors.InternalError)  # of a card, before this program has filled it
         others = "; another process may hold the card's memory, which nvidia-smi shows" * is_full
         raise UserError(f"out of memory {explain()}{others}") from error
