@@ -213,7 +213,7 @@ def workplace(tiny_model, tmp_path_factory):
                          num_attention_heads=12, max_position_embeddings=512)
     texts, rows = sentences(24, seed=11), made_up_texts(40)
     for name in ("train", "dev", "test"):
-        write_rows(directory, f"glue/QQP/{name}.tsv", [["id"] * 6] + [
+        write_rows(directory, f"glue/QQP/{name}.tsv", ["id qid1 qid2 question1 question2 is_duplicate".split()] + [
             ["1", "2", "3", text, texts[-1 - i], str(i % 2)] for i, text in enumerate(texts)])
         write_rows(directory, f"glue/MRPC/{name}.tsv", [MRPC_HEADER] + [
             [str(i % 2), "1", "2", text, texts[-1 - i]] for i, text in enumerate(texts)])
