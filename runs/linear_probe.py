@@ -168,9 +168,9 @@ def fitting(job: Job, forward: Forward, kind: Kind, unit: str, *, is_pooled: boo
         with Predictor(forward, job.devices) as predictor, Counter(
                 "Fitting the output layer", unit="examples", total=len(indices)) as counter:
             predictor.restore(start)
+            examples = source.subset(indices)._replace(dynamic_padding=settings.dynamic_padding)
             predictions = predictor.predict(
-                source.subset(indices)._replace(dynamic_padding=settings.dynamic_padding), job.settings.evaluation.eval_batch_size, counter.advance,
-                as_on_one=True)
+                examples, job.settings.evaluation.eval_batch_size, counter.advance, as_on_one=True)
         return fit_probe(rows_of(predictions["features"], indices), kind, unit, began,
                          job.model.config.hidden_dropout_prob)
 
