@@ -77,7 +77,8 @@ def test_of_two_commands_one_writes_and_the_output_is_that_of_one_alone(module, 
         folder.mkdir()
         first = start(module, inputs, folder)
         if case != "alone":  # the second one comes while the first one writes
-            processes.wait_until(first, (folder / f".{names[-1]}.lock").exists)
+            lock = folder / f".{names[-1]}.lock"
+            processes.wait_until(first, lambda: lock.exists() and lock.read_text())  # with its owner's number
             first.send_signal(signal.SIGSTOP)
             second = start(module, inputs, folder)
             said = second.communicate()[1]
