@@ -295,4 +295,5 @@ def read_questions(like: Trained, path: Path, given: Roles, header: Optional[boo
         raise UserError(f"--shard: {path} is one document; a .jsonl file, with an object a line, can be divided")
     file = open_file(str(path), Given(), header, labelled=False, like=like)
     part = path if isinstance(path, Part) else None
-    return (Example(question.texts()) if question else UNREAD for question in file.questions(odd, part)), 3
+    examples = (Example(question.texts()) if question else UNREAD for question in file.questions(odd, part))
+    return examples, 3  # a question and two choices

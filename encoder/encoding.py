@@ -204,7 +204,8 @@ def encode_texts_and_pairs(texts_a: List[str], texts_b: List[str],
     a_is_longer = lengths_a > lengths_b
     texts, begins = ways.windows(np.where(a_is_longer, lengths_a, lengths_b),
                                  np.where(a_is_longer, kept_a, kept_b))
-    # Each record is a row of parts of `pool`: where they begin, and the number of their tokens.
+    # Where the seven parts of each record begin in `pool`, and the number of their tokens: [CLS], the head and the
+    # tail of a, [SEP], the head and the tail of b, [SEP].
     pool = np.concatenate([[encoding.tokenizer.cls_id, encoding.tokenizer.sep_id], ids_a, ids_b])
     starts, counts = np.zeros((2, len(texts), 7), np.int64)
     counts[:, 0] = starts[:, 3] = counts[:, 3] = starts[:, 6] = 1

@@ -117,7 +117,7 @@ class AnswerFinder(Capability):
         Args:
             all_answers: gets the answers to each question, by its id.
         """
-        may_have_none, num_unanswerable = self.windows.version_2_with_negative, 0
+        may_have_none = self.windows.version_2_with_negative
         compare = scores.MEASURES[self.answers.measure][may_have_none]
         answered, misses, right = [], [], []
         for part in held_out.parts(_WINDOWS_AT_A_TIME):  # to bound the memory for logits
@@ -126,13 +126,13 @@ class AnswerFinder(Capability):
                 if all_answers is not None:
                     all_answers[question.id] = answers
                 right.append(question.answers)
-                num_unanswerable += not question.answers
                 agreement = compare(answers.text, question.answers)
                 answered.append(Answered(agreement, bool(question.answers), bool(answers.text),
                                          answers.null_odds or 0.0, len(question.token_words)))
                 if agreement.f1 < 1:
                     predicted, probability = answers.chosen()
                     misses.append(Miss(question.id, predicted, probability * (1 - agreement.f1)))
+        num_unanswerable = sum(not answers for answers in right)
         if held_out.is_labelled and num_unanswerable and not may_have_none:
             log.warn(f"{held_out.path}: {num_unanswerable:,} of {len(right):,} questions have no answer, and count as "
                      "mistakes: --version_2_with_negative lets the model leave them unanswered")

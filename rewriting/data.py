@@ -94,8 +94,7 @@ class PairSet(TrainingSet):
         return source._replace(fetch=fetch) if with_labels else source
 
 
-def load_slots(path: str, encoding: Encoding, store_dir: str, *, labelled: bool = True
-               ) -> SlotSet:
+def load_slots(path: str, encoding: Encoding, store_dir: str, *, labelled: bool = True) -> SlotSet:
     """Opens the tokenized slots of a file, preparing them first if needed.
 
     A phrase that the model cannot read (too long, or without tokens) is skipped. If it is the

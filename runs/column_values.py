@@ -11,7 +11,7 @@ from encoder import label_types, written_labels
 FRACTION, INTEGER, MISSING, MISWRITTEN, WORD = range(5)
 # Three words, or four signs of a script without spaces.
 _PROSE = re.compile(r"[^\W\d_]+(?:\W+[^\W\d_]+){2}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{4}")
-ACCEPTED = "accept"
+ACCEPTED = "accept"  # Prodigy's answer to an example
 _MIN_NUMBERS = 10  # below a word, for it to be the name of the column
 _NO_VALUE = ("", "na", "nan", "none", "null")  # without marks, as of n/a
 _MISWRITTEN = re.compile(
@@ -65,13 +65,13 @@ def are_classes(texts: Sequence[str]) -> bool:
 
 
 def are_answers(values: Iterable[Any]) -> bool:
-    """Whether these are Prodigy's answers, of which only ACCEPTED makes a row an example."""
+    """Whether all values are answers of Prodigy."""
     found = set(map(str, values))
     return bool(found) and found <= {ACCEPTED, "reject", "ignore"}
 
 
 def missing(labels: Sequence[str]) -> List[str]:
-    """Those that other programs write for a missing value: a word, a sign among words, -1 before 0, 1, 2, ..."""
+    """The labels that other programs write for a missing value: a word, a sign among words, -1 before 0, 1, 2, ..."""
     words = [label for label in labels if re.sub(r"[^\w+]", "", label).lower() in _NO_VALUE[1:]]
     signs = [label for label in labels if not re.search(r"\w", label)]
     numbers = {float(label) for label in labels} if are_numbers(labels) else set()

@@ -50,7 +50,7 @@ def taken_over(model: Capability, checkpoint: Checkpoint, flag: str, way_out: st
         held = model.labels_of(description, where)
     if len(held) != model_files.num_outputs(checkpoint) or written_labels.places(held):
         model_files.check_outputs(checkpoint, num_outputs, flag, way_out)
-        if labels:
+        if labels and tuple(held) != tuple(labels):
             are_numbers = list(labels) == list(map(str, range(len(labels))))
             say = log.info if are_numbers or not held else log.warn
             say(f"{where} does not name its labels: its outputs are taken for {_listed(labels)}, in this order")

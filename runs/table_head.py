@@ -61,7 +61,7 @@ class Table(NamedTuple):
                         f"{self.describe()}")
 
     def spelling(self, name: str) -> str:
-        """The name of the only column that has this one in another case; the name itself if there is none."""
+        """A column's name as the table writes it, if one column alone has it in any case; else the name as given."""
         alike = [other for other in self.names if other.casefold() == name.casefold()]
         return alike[0] if len(alike) == 1 else name
 

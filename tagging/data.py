@@ -125,8 +125,7 @@ def _columns(encoding: Encoding, *, has_tags: bool) -> Dict[str, store.Column]:
     return {**columns, "labels": store.Column("uint16", ragged=True)} if has_tags else columns
 
 
-def load_sentences(file: TaggedFile, tags: TagSet, encoding: Encoding, store_dir: str
-                   ) -> SentenceSet:
+def load_sentences(file: TaggedFile, tags: TagSet, encoding: Encoding, store_dir: str) -> SentenceSet:
     """Opens the tokenized sentences of a file; tokenizes them if the store does not have them yet."""
     content = [provenance.content_hash(file.path, store_dir), type(file).__name__, file.layout,
                file.has_tags, *filter(None, [file.left_out])]

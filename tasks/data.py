@@ -145,8 +145,7 @@ def content_of(split: AnySplit, data_dir: str, store_dir: str) -> List[Any]:
     return [provenance.content_hash(path, store_dir), split.columns.facts(), split.keys, split.format]
 
 
-def load_texts(task: Task, split: AnySplit, data_dir: str, encoding: Encoding, store_dir: str
-               ) -> TextSet:
+def load_texts(task: Task, split: AnySplit, data_dir: str, encoding: Encoding, store_dir: str) -> TextSet:
     """Opens the tokenized examples of a file; tokenizes them if the store does not have them yet."""
     content = content_of(split, data_dir, store_dir)
     labels = kind_of(task, split)

@@ -31,6 +31,7 @@ _OUT_OF_MEMORY = re.compile(r"OOM when|out of memory|ERROR_OUT_OF_MEMORY|MemoryE
                             r"Dst tensor is not initialized", re.IGNORECASE)
 
 _AMPERE = (8, 0)  # compute capability
+
 # The share of a card's memory for its logical devices; the rest is the driver's.
 _USABLE_SHARE_OF_GPU_MEMORY = 0.9
 
@@ -268,7 +269,7 @@ def check_precision(precision: str, devices: Devices) -> None:
                         "--precision=float16 on GPUs")
     older = [card for card in devices.cards_in_use if (card.compute_capability or _AMPERE) < _AMPERE]
     if precision == BFLOAT16 and older:
-        log.warn(f"--precision=bfloat16 is for cards from Ampere on, which {gpus.names(older)} is not: use "
+        log.warn(f"--precision=bfloat16 is for cards from Ampere on, and {gpus.names(older)} is older: use "
                  "--precision=float16")
     if precision == FLOAT16 and devices.kind == "CPU":
         log.warn("--precision=float16 is about a hundred times slower than float32 on the CPU; it "

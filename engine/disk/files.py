@@ -83,7 +83,7 @@ def _exchange(one: str, other: str) -> bool:
 
 
 def _put(folder: str, path: str, replaces: bool) -> None:
-    """Renames a folder to `path`. What it replaces is put back if that fails, or at a signal."""
+    """Renames a folder to `path`. An error or a signal leaves the earlier folder there."""
     earlier = f"{folder}.earlier"
     try:
         if replaces and os.path.isdir(path):

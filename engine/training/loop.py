@@ -153,7 +153,7 @@ def take_steps(run: Run, evaluations: Optional[Evaluations] = None,
             source, plan, replicas=run.devices.own_replicas, first_step=first_step,
             last_step=last_step, per_replica_batch_size=settings.examples_per_replica)
 
-    # What has run out of memory is no loss of a worker, though TensorFlow may raise the same error.
+    # Memory first: of a full card and of a lost worker, TensorFlow raises the same error.
     with signals, curves, progress, _explained_end(signals, saver, last_step, peers), \
             out_of_memory_explained(lambda: _describe_step(
                 saver.step or first_step, source, plan, settings) + saver.kept()):

@@ -78,6 +78,11 @@ def test_predictions_and_metrics_are_in_the_order_of_the_task(trained, tmp_path,
                   output_dir=tmp_path / "unnamed"))
     warning, = (line for line in capsys.readouterr().err.splitlines() if "does not name its labels" in line)
     assert warning.startswith("WARNING") and "for contradiction, entailment, neutral, in this order" in warning
+    write_labelled(tmp_path / "dev.tsv", ("LABEL_0", "LABEL_1", "LABEL_2"))
+    (model / "task.json").write_text(json.dumps(dict(description, labels=["LABEL_0", "LABEL_1", "LABEL_2"])))
+    run_here(dict(task_name="file", data_dir=tmp_path, init_checkpoint=model, do_eval=True, num_cpu_replicas=1,
+                  output_dir=tmp_path / "own"))
+    assert "does not name its labels" not in capsys.readouterr().err  # they are its own
 
 
 def test_further_tries_of_a_search_start_as_the_first_ones(trained, tmp_path):

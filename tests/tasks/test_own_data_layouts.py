@@ -4,11 +4,9 @@ import json
 
 import pytest
 
-from conftest import on_tensorflow_2, sentences
-from encoder import label_types
+from conftest import sentences
 from engine.errors import UserError
-from runs import columns, predict, table_head
-from commands import ends_with_error, run_here
+from runs import columns, table_head
 from task_files import user_task
 from tasks.model_folder import Classification
 from test_own_data import make_task, rows_of
@@ -358,89 +356,3 @@ def test_empty_second_texts_are_counted(tmp_path, capsys):
         f"{each}\t{'' if i % 4 else each}\t{i % 2}\n" for i, each in enumerate(TEXTS))
     assert len(rows_of(make_task(tmp_path, {"train.tsv": text}), "train")) == 24
     assert "18 of 24 pairs have an empty second text" in capsys.readouterr().err
-
-
-# --- CSV without a header ------------------------------------------------------------------
-
-LINES = "The quiet sailors wait, near the bridge.\nTwo farmers sleep, beside a horse.\n"
-
-
-def find_in(tmp_path, content, trained=None, **given):
-    (tmp_path / "texts.csv").write_text(content)
-    table = table_head.read(str(tmp_path / "texts.csv"), None)
-    return columns.find(table, columns.Roles(**given), labelled=False, takes_pairs=False, trained=trained)
-
-
-@pytest.mark.parametrize("trained", [
-    None, columns.Trained("text", None, "label", None, 2), columns.Trained("2", None, "1", None, 2),
-    columns.Trained("2", None, "3", None, 3)])
-def test_csv_that_may_be_texts_with_commas_is_refused_with_the_ways_out(trained, tmp_path):
-    with pytest.raises(UserError, match="texts.csv is CSV without a header.* .txt.* --text_column"):
-        find_in(tmp_path, LINES, trained)
-    assert find_in(tmp_path, LINES, trained, text="2").text == "2"
-    assert find_in(tmp_path, "text,label\n" + LINES, trained).text == "text"
-    assert find_in(tmp_path, '"The quiet sailors wait, near the bridge."\n', trained).text == "1"
-
-
-@pytest.mark.parametrize("mark", [";", "\t"])
-@pytest.mark.parametrize("header", [["id;text"], ["7;a text"], []])
-def test_csv_with_other_marks_between_its_columns_is_refused(mark, header, tmp_path):
-    content = "".join(line.replace(";", mark) + "\n" for line in [*header, "8;the cat, old", "9;a dog", "9;a dog"])
-    trained = columns.Trained("text", None, "label", None, 3)
-    if not header:
-        content = content.replace(", old", "")
-    with pytest.raises(UserError, match="texts.csv has no commas between columns.*by tabs in .tsv.*--text_column=1"):
-        find_in(tmp_path, content, trained)
-    assert find_in(tmp_path, content, text="1").text == "1"
-    for others in ("a text; of two parts\nthe cat\n", f"a{mark}b\n", f"a{mark}b\na{mark}b{mark}c\n"):
-        assert find_in(tmp_path, others).text == "1"
-
-
-def test_the_columns_of_the_training_decide_about_csv(tmp_path):
-    trained = columns.Trained("2", None, "1", None, 2)
-    assert find_in(tmp_path, 'good,"the sea, it is calm"\nbad,the rain fell\n', trained).text == "2"
-
-
-@pytest.mark.parametrize("kind, labels, others", [
-    (label_types.SingleLabel(["bad", "good"]), ["bad", "good"], ["ugly", "nice"]),
-    (label_types.MultiLabel(["bad", "good"], ","), ["bad,good", "good"], ["ugly", "nice"]),
-    (label_types.Regression(), ["2.5", "1"], ["ugly", "nice"])])
-def test_the_columns_of_the_training_are_named_and_checked_by_their_values(kind, labels, others, tmp_path, capsys):
-    trained = Classification(kind, False, columns.Trained("2", None, "1", None, 2))
-
-    def roles_of(first, second):
-        (tmp_path / "test.tsv").write_text("".join(f"{one}\t{two}\n" for one, two in zip(first * 12, second)))
-        capsys.readouterr()
-        rows = rows_of(user_task(tmp_path, ["test"], trained), "test")
-        return rows[0][0], capsys.readouterr().err
-
-    text, said = roles_of(labels, TEXTS)
-    assert text == TEXTS[0] and "WARNING" not in said
-    assert "text in column 2, not read: 1 (as in training)" in said and "--text_column" in said
-    assert "WARNING" not in roles_of(["?"], TEXTS)[1]  # in the place of labels
-    for more in (others, TEXTS):
-        text, said = roles_of(more, TEXTS)
-        assert text == TEXTS[0] and "WARNING" in said and "column 1 had the labels in training" in said
-    with pytest.raises(UserError, match="column 2 had the texts in training, and has labels here.*--text_column"):
-        roles_of(TEXTS, labels * 12)
-    assert user_task(tmp_path, ["test"], trained, text_column="1").test.columns.texts == (0,)
-
-
-@on_tensorflow_2
-def test_a_model_of_columns_predicts_and_refuses_ambiguous_csv(tiny_model, tmp_path, capsys):
-    for name in ("train", "dev"):
-        (tmp_path / f"{name}.csv").write_text(CSV + "".join(
-            '{},"{}",{},{},{}\n'.format(i, text, *FLAGS[i % 4]) for i, text in enumerate(TEXTS)))
-    (tmp_path / "texts.csv").write_text(LINES)
-    run_here(dict(tiny_model._asdict(), task_name="file", data_dir=tmp_path, max_seq_length=16,
-                  output_dir=tmp_path / "out", train_batch_size=8, num_cpu_replicas=1, num_train_epochs=1,
-                  do_train=True, do_eval=True))
-    flags = dict(output_dir=tmp_path / "out", num_cpu_replicas=1, output_file=tmp_path / "scores.tsv")
-    with ends_with_error(capsys, "CSV without a header", ".txt", "--text_column"):
-        run_here(dict(flags, input_file=tmp_path / "texts.csv"), predict)
-    run_here(dict(flags, input_file=tmp_path / "dev.csv"), predict)
-    lines = (tmp_path / "scores.tsv").read_text().splitlines()
-    assert lines[0] == "label\ttrip\troom\tstaff" and len(lines) == 25
-    description = json.loads((tmp_path / "out" / "task.json").read_text())
-    assert description["columns"]["label"] == "trip,room,staff"
-    assert label_types.of_description(description, "out").labels == NAMES
