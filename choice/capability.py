@@ -11,7 +11,7 @@ from absl import flags
 
 from choice import data, files, model
 from choice.data import ChoiceSet
-from choice.files import ChoiceFile, Trained
+from choice.files import ChoiceFile, Layout
 from encoder import classifier, model_files, task_json
 from encoder.encoding import Encoding
 from encoder.model_files import ModelFiles
@@ -39,7 +39,7 @@ class Chooser(Capability):
     verb, unit, prediction_files = "Choosing", "choices", ("test_results.tsv", "predict.txt")
     inputs = {"input_ids": 3, "input_mask": 3, "segment_ids": 3}
 
-    def __init__(self, opened: Mapping[str, ChoiceFile], trained: Trained, config: BertConfig, encoding: Encoding):
+    def __init__(self, opened: Mapping[str, ChoiceFile], trained: Layout, config: BertConfig, encoding: Encoding):
         super().__init__(config, encoding)
         self.files, self.trained = opened, trained
 
@@ -141,12 +141,12 @@ padding; `segment_ids`, 1 on the choice and its `[SEP]`, else 0. A choice of pad
                       "chooses an answer to a question", read=functools.partial(files.read_questions, self.trained))
 
 
-def trained_on(folder: str) -> Trained:
+def trained_on(folder: str) -> Layout:
     """The layout of a model's training file, from its task.json; UNKNOWN if there is none."""
     defaults = files.UNKNOWN._asdict()
     types = {name: (list, tuple) if value == () else type(value) for name, value in defaults.items()}
     description = task_json.read(folder, types, defaults)
-    return Trained(*(description[name] for name in types)) if description else files.UNKNOWN
+    return Layout(*(description[name] for name in types)) if description else files.UNKNOWN
 
 
 def _probabilities(questions: ChoiceSet, predict: Predict) -> List[np.ndarray]:

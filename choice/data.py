@@ -70,7 +70,7 @@ class ChoiceSet(NamedTuple):
 
 def load(file: ChoiceFile, encoding: Encoding, store_dir: str) -> ChoiceSet:
     """Opens the tokenized questions of a file; tokenizes them if the store does not have them yet."""
-    content = [provenance.content_hash(file.path, store_dir), *file[1:]]
+    content = [provenance.content_hash(file.path, store_dir), file.layout[:3], file.names, file.split, file.layout.answers]
     numbers, number = store.Column("int32", ragged=True), store.Column("int32", ragged=False)
     columns = {"input_ids": store.Column(encoding.id_dtype, ragged=True), "lengths": numbers,
                "first_segments": numbers, "num_left_out": number, "answer": number}

@@ -36,23 +36,16 @@ Where = Tuple[str, str, Any]  # a file, "line" or "entry", and its number
 Rows = Iterator[Tuple[Where, Optional[Mapping[str, Any]]]]  # values by the names of columns; None: not read
 
 
-class Given(NamedTuple):
-    """Columns, each by its name or, in a table, by its number from 1."""
-    texts: Sequence[str] = ()  # a question, or what it is about and the question
-    choices: Sequence[str] = ()  # one with lists, or one for each choice
-    answer: Sequence[str] = ()  # one, or none
-
-
-class Trained(NamedTuple):
-    """How a training file was read: an entry each of task.json."""
-    text_columns: Sequence[str] = ()
-    choice_columns: Sequence[str] = ()  # (): not known, as of a model that was converted
-    answer_column: Sequence[str] = ()
+class Layout(NamedTuple):
+    """What is where in a file; an entry each of task.json. A column is a name or, in a table, a number from 1."""
+    text_columns: Sequence[str] = ()  # a question, or what it is about and the question
+    choice_columns: Sequence[str] = ()  # one with lists, or one for each choice; (): not known
+    answer_column: Sequence[str] = ()  # one, or none
     num_columns: int = 0
     answers: str = ""  # one of _WAYS
 
 
-UNKNOWN = Trained()
+UNKNOWN = Layout()
 
 
 class Question(NamedTuple):
@@ -90,14 +83,9 @@ _WAYS: Mapping[str, Callable[[Question], Iterable[Any]]] = {
 class ChoiceFile(NamedTuple):
     """A file of questions. Made by `open_file`."""
     path: str
-    columns: Given  # by their names; without an answer if it is not read
+    layout: Layout  # without an answer if it is not read
     names: Sequence[str]  # of all columns
     split: Optional[Split]  # of a table
-    way: str = ""  # one of _WAYS
-
-    def trained(self) -> Trained:
-        """How it was read, for other files."""
-        return Trained(*self.columns, len(self.names), self.way)
 
     def questions(self, odd: Optional[OddRows] = None, part: Optional[Part] = None) -> Iterator[Optional[Question]]:
         """The questions of the file or a part; `odd` counts those that cannot be read, which are None."""
@@ -107,10 +95,10 @@ class ChoiceFile(NamedTuple):
         """The questions as the model reads them; their labels are the numbers of the right choices, if they are read."""
         for where, row in self._rows():
             question = self._question(where, row)
-            right = question.right(self.way) if self.way else None
-            if self.way and right is None:
-                raise UserError("{}, {} {}: the answer is {}, and must name one of the {} choices; in this file answers "
-                                "are {}".format(*where, log.brief(repr(question.answer)), len(question.choices), self.way))
+            right = question.right(self.layout.answers) if self.layout.answers else None
+            if self.layout.answers and right is None:
+                raise UserError("{}, {} {}: the answer is {}, and must name one of the {} choices; in this file answers are {}"
+                                .format(*where, log.brief(repr(question.answer)), len(question.choices), self.layout.answers))
             yield Example(question.texts(), right)
 
     def _rows(self, odd: Optional[OddRows] = None, part: Optional[Part] = None) -> Rows:
@@ -120,7 +108,7 @@ class ChoiceFile(NamedTuple):
                 for line, _, example in read_rows(None, self.split, "", odd, part=part))
 
     def _question(self, where: Where, row: Mapping[str, Any]) -> Question:
-        place, (texts, names, answer) = "{}, {} {}".format(*where), self.columns
+        place, (texts, names, answer) = "{}, {} {}".format(*where), self.layout[:3]
         needed = [*texts, *answer, *(names if len(names) == 1 else [])]
         missing = next((name for name in needed if name not in row), None)
         if missing is not None:
@@ -186,9 +174,9 @@ def _values(path: Path, odd: Optional[OddRows]) -> Tuple[str, Iterable[Tuple[Any
     return "line", text_files.json_objects(path, odd)
 
 
-def open_file(path: str, given: Given, header: Optional[bool], *, labelled: bool,
-              like: Trained = UNKNOWN) -> ChoiceFile:
-    """Finds out what is where in a file; with columns as in the file `like`, and answers as there, if they fit."""
+def open_file(path: str, given: Layout, header: Optional[bool], *, labelled: bool,
+              like: Layout = UNKNOWN) -> ChoiceFile:
+    """Finds out what is where in a file: the columns `given`, or those of the training's file, if they fit."""
     split, lists = None, []
     if path.lower().endswith((".json", ".jsonl")):
         odd = OddRows("")
@@ -208,63 +196,66 @@ def open_file(path: str, given: Given, header: Optional[bool], *, labelled: bool
         names = tuple(map(table.column, range(table.width)))
     if like.choice_columns and (table.names or table.width == like.num_columns) and all(
             name in names for name in (*like.text_columns, *like.choice_columns)):
-        given = Given(*like[:3])
-        more = [name for name in map(table.column, _each(table)) if name not in given.choices]
-        if more and len(given.choices) > 1:
+        given = like
+        more = [name for name in map(table.column, _each(table)) if name not in given.choice_columns]
+        if more and len(given.choice_columns) > 1:
             log.warn(f"{path}: not read are the choices in {', '.join(more)}, which the training's file did not have")
     elif not table.names:
         given = _by_places(table, given, labelled)
     file = ChoiceFile(path, _found(table, lists, given, labelled), names, split)
     if labelled:
-        file = file._replace(way=_way(file, like.answers))
-    log.info(f"{path}: questions in {', '.join(file.columns.texts)}, choices in {', '.join(file.columns.choices)}"
-             + (f", answers in {file.columns.answer[0]} ({file.way})" if labelled else "")
+        file = file._replace(layout=file.layout._replace(answers=_way(file, like.answers)))
+    texts, choices, answer, _, answers = file.layout
+    log.info(f"{path}: questions in {', '.join(texts)}, choices in {', '.join(choices)}"
+             + (f", answers in {answer[0]} ({answers})" if labelled else "")
              + "; to change that, set --text_column, --choice_column, --answer_column or --header")
     return file
 
 
 def _way(file: ChoiceFile, likely: str) -> str:
     """How most answers name choices; of several such ways, the one that is `likely`, or else the first of _WAYS."""
-    fits = dict.fromkeys(sorted(_WAYS, key=lambda way: way != likely), 0)
+    fits, answer = dict.fromkeys(sorted(_WAYS, key=lambda way: way != likely), 0), file.layout.answer_column[0]
     for question in file.questions():
         fits.update({way: count + 1 for way, count in fits.items() if question.right(way) is not None})
     found = max(fits, key=lambda way: fits[way])
     if not fits[found]:
-        raise UserError(f"{file.path}: no answer in {file.columns.answer[0]} is the label of a choice, its number or its "
+        raise UserError(f"{file.path}: no answer in {answer} is the label of a choice, its number or its "
                         "text; is --answer_column right?")
     for other in (way for way, count in fits.items() if count == fits[found] > 0 and likely != found != way):
         if any(question.right(found) != question.right(other) for question in file.questions()):
-            log.warn(f"{file.path}: the answers in {file.columns.answer[0]} could be {other}, and are read as {found}; "
+            log.warn(f"{file.path}: the answers in {answer} could be {other}, and are read as {found}; "
                      "if that is wrong, write the text of the right choice as the answer")
     return found
 
 
-def _by_places(table: Table, given: Given, labelled: bool) -> Given:
+def _by_places(table: Table, given: Layout, labelled: bool) -> Layout:
     """The columns of a file without a header: a question, its choices, the answer."""
     names = [table.column(position) for position in range(table.width)]
     doubt = ""
-    if not given.texts and table.width > 1 and (column_values.count_rows(table.values(0)) or column_values.holds_texts(
-            table.values(1)) and not column_values.holds_texts(table.values(0))):
+    first, last = table.values(0), table.values(table.width - 1)
+    if not given.text_columns and table.width > 1 and (column_values.count_rows(first) or column_values.holds_texts(
+            table.values(1)) and not column_values.holds_texts(first)):
         doubt = "column 1 may number the questions"
-    elif not (labelled or given.choices) and all(_ANSWER.fullmatch(str(value).strip()) for value in table.values(table.width - 1)):
+    elif not (labelled or given.choice_columns) and all(_ANSWER.fullmatch(str(value).strip()) for value in last):
         doubt = f"column {table.width} may have answers, which are not read here"
     if doubt:
         raise UserError(f"{table.path} has no header, and {doubt}: add a header line with the names of the columns, such "
                         "as question, A, B, answer")
-    return Given(given.texts or names[:1], given.choices or names[1:len(names) - labelled], given.answer or names[-1:])
+    return Layout(given.text_columns or names[:1], given.choice_columns or names[1:len(names) - labelled],
+                  given.answer_column or names[-1:])
 
 
-def _found(table: Table, lists: Sequence[int], given: Given, labelled: bool) -> Given:
+def _found(table: Table, lists: Sequence[int], given: Layout, labelled: bool) -> Layout:
     """The columns by the flags, or else by their names. Choices are in one of `lists`, or in a column each."""
     def named(flag: str, of_flag: Sequence[str], *common: Sequence[str], among: Sequence[int] = range(table.width)
               ) -> List[int]:
         places = (table.named(names, flag, among) for names in common)
         return [table.position(name, flag) for name in of_flag] or [place for place in places if place is not None]
 
-    texts = named("text", given.texts, _CONTEXTS, _QUESTIONS)
-    choices = named("choice", given.choices, _LISTS, among=lists) or _each(table)
+    texts = named("text", given.text_columns, _CONTEXTS, _QUESTIONS)
+    choices = named("choice", given.choice_columns, _LISTS, among=lists) or _each(table)
     free = [position for position in range(table.width) if position not in choices]
-    answer = named("answer", given.answer, _ANSWERS, among=free) if labelled else []
+    answer = named("answer", given.answer_column, _ANSWERS, among=free) if labelled else []
     found = texts, choices, answer
     if len({*itertools.chain(*found)}) < sum(map(len, found)):
         raise UserError(f"{table.path}: the question, its choices and the answer must be different columns; "
@@ -272,7 +263,7 @@ def _found(table: Table, lists: Sequence[int], given: Given, labelled: bool) -> 
     for flag, its in zip(("text", "choice", "answer")[:2 + labelled], found):
         if not its:
             raise UserError(f"{table.path} has no column with a common name for --{flag}_column; {table.describe()}")
-    return Given(*(list(map(table.column, its)) for its in found))
+    return Layout(*(list(map(table.column, its)) for its in found), table.width)
 
 
 def _each(table: Table) -> List[int]:
@@ -285,7 +276,7 @@ def _each(table: Table) -> List[int]:
     return [position for _, position in sorted(max(groups.values(), key=len, default=[]))]
 
 
-def read_questions(like: Trained, path: Path, given: Roles, header: Optional[bool], odd: OddRows
+def read_questions(like: Layout, path: Path, given: Roles, header: Optional[bool], odd: OddRows
                    ) -> Tuple[Iterator[Example], int]:
     """The questions of a file or a part of one; a `ReadFile`."""
     if any(given):
@@ -293,7 +284,7 @@ def read_questions(like: Trained, path: Path, given: Roles, header: Optional[boo
                         "columns are found as in its training, or by names such as question, A, B")
     if isinstance(path, Part) and str(path).lower().endswith(".json"):
         raise UserError(f"--shard: {path} is one document; a .jsonl file, with an object a line, can be divided")
-    file = open_file(str(path), Given(), header, labelled=False, like=like)
+    file = open_file(str(path), UNKNOWN, header, labelled=False, like=like)
     part = path if isinstance(path, Part) else None
     examples = (Example(question.texts()) if question else UNREAD for question in file.questions(odd, part))
     return examples, 3  # a question and two choices

@@ -17,7 +17,7 @@ from absl import flags
 
 from choice import files
 from choice.capability import Chooser, trained_on
-from choice.files import ChoiceFile, Given, Trained
+from choice.files import ChoiceFile, Layout
 from encoder import model_flags
 from engine.cli import command
 from runs import sets, training_command
@@ -44,21 +44,21 @@ def main(values: flags.FlagValues) -> None:
     training_command.run(values, Chooser, lambda values: Chooser(*_opened(values), *model_flags.load_model(values)))
 
 
-def _opened(values: flags.FlagValues) -> Tuple[Dict[str, ChoiceFile], Trained]:
+def _opened(values: flags.FlagValues) -> Tuple[Dict[str, ChoiceFile], Layout]:
     """The files of the sets, and the layout of the training file, which the other files follow.
 
     Without a training, flags name the columns of all files.
     """
-    given, opened = Given(values.text_column, values.choice_column, values.answer_column), {}
+    given, opened = Layout(values.text_column, values.choice_column, values.answer_column), {}
     folder = model_flags.used_folder(values)
     trained = trained_on(folder) if folder and not values.do_train else files.UNKNOWN
     if any(given):
-        trained = Trained(answers=trained.answers)
+        trained = Layout(answers=trained.answers)
     for name in sets.wanted(values):
         opened[name] = files.open_file(sets.find(values, name, files.EXTENSIONS), given, values.header,
                                        labelled=name != "test", like=trained)
         if name == "train":
-            trained = opened[name].trained()
+            trained = opened[name].layout
     return opened, trained
 
 

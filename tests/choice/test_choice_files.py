@@ -5,7 +5,7 @@ import json
 import pytest
 
 from choice import files
-from choice.files import Given
+from choice.files import Layout
 from engine.errors import UserError
 from runs.rows import Example
 
@@ -51,7 +51,7 @@ FILES = {
 }
 
 
-def read(tmp_path, name, content, given=Given(), header=None, **options):  # noqa: B008
+def read(tmp_path, name, content, given=Layout(), header=None, **options):  # noqa: B008
     (tmp_path / name).write_text(content)
     return files.open_file(str(tmp_path / name), given, header, labelled=True, **options)
 
@@ -66,10 +66,10 @@ def test_a_file_s_columns_and_answers_are_found(name, tmp_path, capsys):
 
 def test_flags_name_columns_by_name_or_number_and_other_files_follow_the_training_file(tmp_path):
     content = "a\tb\tc\td\nq\tx\ty\t1\np\tx\ty\t1\n"
-    for given in (Given(["a"], ["b", "c"], ["d"]), Given(["1"], ["2", "3"], ["4"])):
+    for given in (Layout(["a"], ["b", "c"], ["d"]), Layout(["1"], ["2", "3"], ["4"])):
         file = read(tmp_path, "train.tsv", "a\tb\tc\td\nq\tx\ty\t1\np\tx\ty\t2\n", given=given, header=True)
         assert [example.label for example in file.examples()] == [0, 1]
-        dev = read(tmp_path, "dev.tsv", content, header=True, like=file.trained())  # alone, its 1 could be from 0
+        dev = read(tmp_path, "dev.tsv", content, header=True, like=file.layout)  # alone, its 1 could be from 0
         assert [example.label for example in dev.examples()] == [0, 0]
 
 
@@ -98,8 +98,9 @@ def test_a_mistake_is_one_line_that_names_its_place(name, content, parts, tmp_pa
         assert part in str(error.value)
 
 
-@pytest.mark.parametrize("given", [Given(answer=["A"]), Given(texts=["answer"]), Given(choices=["A", "B", "question"]),
-                                   Given(texts=["question", "question"])])
+@pytest.mark.parametrize("given", [
+    Layout(answer_column=["A"]), Layout(text_columns=["answer"]), Layout(choice_columns=["A", "B", "question"]),
+    Layout(text_columns=["question", "question"])])
 def test_a_column_has_one_role(given, tmp_path):
     with pytest.raises(UserError, match="must be different columns"):
         read(tmp_path, "train.tsv", "question\tA\tB\tanswer\nq\ta\tb\tA\n", given)
@@ -107,7 +108,7 @@ def test_a_column_has_one_role(given, tmp_path):
 
 def test_a_column_that_holds_no_choices_is_shown(tmp_path):
     with pytest.raises(UserError, match='line 2: a question has two choices or more.* A has "a"'):
-        list(read(tmp_path, "train.tsv", "question\tA\tB\tanswer\nq\ta\tb\tA\n", Given(choices=["A"])).examples())
+        list(read(tmp_path, "train.tsv", "question\tA\tB\tanswer\nq\ta\tb\tA\n", Layout(choice_columns=["A"])).examples())
 
 
 def test_true_and_false_are_answers_by_their_texts(tmp_path):
@@ -122,7 +123,7 @@ def test_true_and_false_are_answers_by_their_texts(tmp_path):
 def test_answers_that_could_be_read_in_two_ways_are_read_as_in_training_or_with_a_warning(
         answers, counted_from_1, known, is_warned_of, tmp_path, capsys):
     content = objects(*({"question": "q", "choices": ["x", "y", "z"], "answer": answer} for answer in answers))
-    file = read(tmp_path, "dev.jsonl", content, like=files.Trained(answers=known))
+    file = read(tmp_path, "dev.jsonl", content, like=files.Layout(answers=known))
     expected = [0, 1, 0] if counted_from_1 is None else [answer - counted_from_1 for answer in answers]
     assert [example.label for example in file.examples()] == expected
     assert ("could be numbers from 1, and are read as numbers from 0" in capsys.readouterr().err) == is_warned_of
@@ -150,7 +151,7 @@ def test_a_file_without_a_header_has_no_column_of_ids_and_an_input_none_of_answe
     path = tmp_path / "rows.tsv"
     path.write_text("".join(rows.format(n=n) for n in range(20)))
     with pytest.raises(UserError, match=f"rows.tsv has no header, and {part}.*: add a header line"):
-        files.open_file(str(path), Given(), False, labelled=labelled)
+        files.open_file(str(path), Layout(), False, labelled=labelled)
 
 
 def test_keys_that_come_late_and_choices_that_are_not_read_are_seen(tmp_path, capsys):
@@ -158,7 +159,7 @@ def test_keys_that_come_late_and_choices_that_are_not_read_are_seen(tmp_path, ca
                    {"question": "q", "A": "x", "B": "y", "C": "z", "answer": "C"})
     file = read(tmp_path, "train.jsonl", objects(*[early] * 1001, late))
     assert [example.label for example in file.examples()][-2:] == [0, 2]
-    trained = read(tmp_path, "few.jsonl", objects(early)).trained()
+    trained = read(tmp_path, "few.jsonl", objects(early)).layout
     capsys.readouterr()
     read(tmp_path, "dev.jsonl", objects(early, {**late, "answer": "B"}), like=trained)
     assert "not read are the choices in C, which the training's file did not have" in capsys.readouterr().err

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from choice import data, files, model, run
-from choice.files import Given
+from choice.files import Layout
 from choice_files import made_up, write
 from commands import ends_with_error, run_here
 from conftest import ROOT, plain_session
@@ -127,7 +127,7 @@ def test_a_model_of_another_kind_and_a_text_too_few_are_one_line(trained, tiny_c
 
 def test_the_loss_is_the_softmax_over_the_choices_of_each_question_however_many(tiny_model, tmp_path):
     path = write(tmp_path / "train.jsonl", made_up(6, seed=3))
-    questions = data.load(files.open_file(str(path), Given(), None, labelled=True), tiny_model.encoding(16), str(tmp_path / "store"))
+    questions = data.load(files.open_file(str(path), Layout(), None, labelled=True), tiny_model.encoding(16), str(tmp_path / "store"))
     assert len(set(questions.counts)) > 1
     source, one_by_one, every = questions.training_source(), questions.source(), np.arange(6)
     features, config = source.fetch_for_step(every, *source.lengths_of_batch(every)), tiny_model.config()
