@@ -11,8 +11,6 @@ from encoder import pretraining_tfrecords
 from encoder.encoding import Encoding
 from engine.data.batches import Features, Source, token_features
 from engine.settings import setting
-from engine.training import run_record
-from engine.training.course import Course
 from modeling import BertConfig
 from runs.capability import Capability, Job, Training
 from tasks.capability import training_of
@@ -74,22 +72,14 @@ class Distillation(NamedTuple):
         if self.settings.stage == INTERMEDIATE:
             return training._replace(
                 make_source=lambda: inputs, **self._learning_states(job.model.config))
-        return training._replace(
-            make_source=lambda: self._with_outputs(job, source, inputs, examples),
-            facts={**training.facts, **self.facts()})
 
-    def _with_outputs(self, job: Job, source: Source, inputs: Source, examples: Any) -> Source:
-        used, output_dir, peers = np.arange(len(source.lengths)), job.settings.output_dir, job.devices.peers
-        batch_size = job.settings.global_batch_size(job.devices.num_replicas)
-        course = Course(job.settings.length, len(used), run_record.batches(output_dir, batch_size, peers))
-        if course.last.seen_after(course.last_step) < len(used):  # less than an epoch: no example comes twice
-            window = run_record.window_batches(output_dir, course.last_step, peers)
-            plan = course.plan(source, job.settings.training.seed, window)
-            used = np.sort(np.concatenate([plan.global_batch(step) for step in range(course.last_step)]))
-        inputs = inputs._replace(dynamic_padding=job.settings.training.dynamic_padding)
-        return teachers.with_outputs(
-            self.teacher, source, inputs, examples.store_name, job.devices, used=used,
-            store_dir=job.settings.store_dir, per_replica_batch_size=self.predict_batch_size)
+        def with_outputs(source: Source, used: np.ndarray) -> Source:
+            return teachers.with_outputs(
+                self.teacher, source, inputs._replace(dynamic_padding=source.dynamic_padding), examples.store_name,
+                job.devices, used=used, store_dir=job.settings.store_dir, per_replica_batch_size=self.predict_batch_size)
+
+        return training._replace(
+            make_source=lambda: source, complete=with_outputs, facts={**training.facts, **self.facts()})
 
     def general_training(self, job: Job, texts: pretraining_tfrecords.Opened) -> Training:
         """The training of the student on texts without labels."""

@@ -61,6 +61,8 @@ class Training(NamedTuple):
     content_hash: str  # identifies the data
     forward: Forward
     make_source: Callable[[], Source]  # called only if something is left to train
+    # (the source, the numbers of the examples that the training sees) → with more features of these.
+    complete: Callable[[Source, np.ndarray], Source] = lambda source, examples: source
     facts: Mapping[str, Any] = {}  # identify the run, in addition to those of the model
     description: Mapping[str, Any] = {}  # entries of task.json that only the data determine
     # The word embeddings are also output weights, so their gradient has all rows.

@@ -6,6 +6,7 @@ learning rate goes on from the share that is done.
 
 from typing import Sequence, Tuple, Union
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from engine.data.batches import Source
@@ -72,6 +73,12 @@ class Course:
         for change in others:
             plan = plan.resized(*change)
         return plan
+
+    def examples(self, plan: TrainingPlan) -> np.ndarray:
+        """The numbers of the examples that the training sees."""
+        if self.last.seen_after(self.last_step) >= self._num_examples:  # an epoch or more
+            return np.arange(self._num_examples)
+        return np.sort(np.concatenate(list(map(plan.global_batch, range(self.last_step)))))
 
     def place(self, step: tf.Tensor) -> tf.Tensor:
         """Where a step of the last stretch stands in the nominal schedule."""

@@ -94,6 +94,7 @@ def take_steps(run: Run, evaluations: Optional[Evaluations] = None,
     first_step = earlier.global_step if earlier else 0
     source, peers = run.data.make_source()._replace(dynamic_padding=settings.dynamic_padding), run.devices.peers
     plan = run.course.plan(source, settings.seed, run.window_batches)
+    source = run.data.complete(source, run.course.examples(plan))
     source = xla.bucketed(source, plan, settings, run.devices,
                           run.config or modeling.BertConfig(vocab_size=1), last_step, output_dir)
     initial_values = checkpoints.InitialValues(
