@@ -54,6 +54,7 @@ VARIANTS = {
     "before_corrected": Variant("before, `--adam_bias_correction`", corrected=True, is_before=True),
     **{f"window_{count}": Variant(f"windows of {count}", window=count) for count in (50, 8, 1)},
     "huggingface": Variant("Hugging Face", peer=("--optimizer=adamw",)),
+    "huggingface_fitted": Variant("Hugging Face, output layer fitted", peer=("--fit_output_layer",)),
     "huggingface_bias": Variant("Hugging Face, bias at the labels' mean", peer=("--initial_bias",)),
 }
 
@@ -194,7 +195,7 @@ runpy.run_module({path.replace(".py", "")!r}, run_name="__main__")""", *command]
              f"--bert_config_file={args.model}/bert_config.json", f"--output_dir={output_dir}",
              f"--seeds={','.join(map(str, args.seeds))}", f"--learning_rates={cell.rate}",
              f"--num_train_epochs={args.epochs or data.epochs}", f"--store_dir={args.work_dir}/store",
-             f"--adam_bias_correction={variant.corrected}",
+             f"--adam_bias_correction={variant.corrected}", "--new_output_layer",
              *([f"--fit_output_layer={variant.fits}"] if variant.fits else [])],
             cwd=args.before if variant.is_before else report.ROOT, stdout=log, stderr=log, check=True)
     ended = tries_of(args, cell)

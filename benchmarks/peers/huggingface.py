@@ -17,7 +17,9 @@ import time
 import numpy as np
 import torch
 from scipy.stats import pearsonr, spearmanr
-from sklearn.metrics import accuracy_score, matthews_corrcoef, r2_score
+from sklearn.linear_model import LogisticRegressionCV, RidgeCV
+from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef, r2_score
+from sklearn.preprocessing import StandardScaler
 from transformers import (AutoModelForSequenceClassification, AutoTokenizer,
                           get_linear_schedule_with_warmup)
 
@@ -25,8 +27,12 @@ UNDECAYED = ("bias", "LayerNorm.weight")
 WARM_UP_STEPS = 10  # which are not timed
 
 
-# Columns of the texts and of the label, lines of header, labels (1: a regression), metrics.
+OF_CLASSES = {"accuracy": accuracy_score,
+              "macro_f1": lambda labels, values: f1_score(labels, values, average="macro")}
+# Columns of the texts and of the label, lines of header, labels (1: a regression; 0: any words), metrics.
 TASKS = {
+    "emoji": ((0,), 1, 1, 0, OF_CLASSES),
+    "topics": ((0,), 1, 1, 0, OF_CLASSES),
     "cola": ((3,), 1, 0, 2, {"accuracy": accuracy_score,
                              "matthews_correlation": matthews_corrcoef}),
     "sst-2": ((0,), 1, 1, 2, {"accuracy": accuracy_score}),
@@ -39,7 +45,7 @@ def read(path, task):
     text_columns, label_column, header, num_labels, _ = TASKS[task]
     with open(path, encoding="utf-8", newline="\n") as file:
         rows = [line.rstrip("\r\n").split("\t") for line in file][header:]
-    to_label = float if num_labels == 1 else int
+    to_label = (str, float, int)[min(num_labels, 2)]
     return ([tuple(row[column] for column in text_columns) for row in rows],
             [to_label(row[label_column]) for row in rows])
 
@@ -138,6 +144,31 @@ def train(model, tokenizer, texts, labels, args):
 
 
 @torch.no_grad()
+def fit_output_layer(model, tokenizer, texts, labels):
+    """Starts the output layer as the best linear model of the pooled output, by cross-validation."""
+    model.eval()
+    features = []
+    for first in range(0, len(texts), 32):
+        batch, _ = batch_of(tokenizer, list(zip(texts, labels))[first:first + 32])
+        features.append(model.base_model(**batch).pooler_output.numpy())
+    features, layer = np.concatenate(features), model.classifier
+    scaler = StandardScaler().fit(features)
+    scale = np.maximum(scaler.scale_, 0.1 * np.sqrt(np.square(scaler.scale_).mean()))
+    features = (features - scaler.mean_) / scale
+    if layer.out_features == 1:
+        probe = RidgeCV(np.logspace(0, 4, 9)).fit(features, labels)
+    else:
+        probe = LogisticRegressionCV(Cs=np.logspace(-4, 0, 7), cv=3, scoring="neg_log_loss", max_iter=1000,
+                                     use_legacy_attributes=False, l1_ratios=(0,)).fit(features, labels)
+    weights, bias = np.atleast_2d(probe.coef_), np.atleast_1d(probe.intercept_)
+    if layer.out_features == 2:
+        weights, bias = (np.concatenate([-part, part]) / 2 for part in (weights, bias))
+    weights = weights / scale
+    layer.weight.copy_(torch.tensor(weights))
+    layer.bias.copy_(torch.tensor(bias - weights @ scaler.mean_))
+
+
+@torch.no_grad()
 def predict(model, tokenizer, texts, labels):
     model.eval()
     predicted = []
@@ -154,19 +185,26 @@ def main():
     parser.add_argument("--epochs", type=float, default=3)
     parser.add_argument("--initial_bias", action="store_true",
                         help="starts a regression at the labels' mean")
+    parser.add_argument("--fit_output_layer", action="store_true", help="before the first step")
     parser.add_argument("--autocast", action="store_true", help="products in bfloat16")
     parser.add_argument("--max_steps", type=int, default=0,
                         help="for timing: so many steps and no evaluation; 0: all epochs")
     args = parser.parse_args()
-    model, tokenizer = loaded(AutoModelForSequenceClassification, args,
-                              num_labels=TASKS[args.task][3])
     texts, labels = read(os.path.join(args.data_dir, "train.tsv"), args.task)
+    names = sorted(set(labels)) if TASKS[args.task][3] == 0 else None
+    if names:
+        labels = list(map(names.index, labels))
+    model, tokenizer = loaded(AutoModelForSequenceClassification, args,
+                              num_labels=len(names or range(TASKS[args.task][3])))
     if args.initial_bias:
         torch.nn.init.constant_(model.classifier.bias, np.mean(labels))
+    if args.fit_output_layer:
+        fit_output_layer(model, tokenizer, texts, labels)
     rate = train(model, tokenizer, texts, labels, args)
     results = {"rate": rate}
     if not args.max_steps:
         texts, labels = read(os.path.join(args.data_dir, "dev.tsv"), args.task)
+        labels = list(map(names.index, labels)) if names else labels
         predicted = predict(model, tokenizer, texts, labels)
         results.update({name: float(metric(labels, predicted))
                         for name, metric in TASKS[args.task][4].items()})
