@@ -18,7 +18,7 @@ from engine import log
 from engine.data import store
 from engine.disk.parts import in_chunks
 from engine.errors import UserError
-from engine.progress import Counter
+from engine.progress import Counter, counted
 from tokenization import BatchTokenizer
 
 # Some models round their vocab_size up to a multiple of this.
@@ -62,6 +62,9 @@ class TextCounts:
         num_strange = int((num_known[ends] == num_known[ends - lengths]).sum()) - num_blank
         self._counts.update(texts=len(texts) - num_blank, strange=num_strange, merged=num_merged,
                             tokens=len(ids), unknown=len(ids) - int(num_known[-1]))
+        num_marked = sum("[SEP]" in text for text in texts)
+        if num_marked:
+            self._counts["marked"] += num_marked
 
     def add_rows(self, count: int, num_cut: int = 0, num_pairs: int = 0) -> None:
         """Counts rows, the rows that are cut, and those that are pairs of texts."""
@@ -115,6 +118,10 @@ class Encoding(NamedTuple):
             log.info(f"{name}: " + self.long_texts.describe(
                 counts["cut"], counts["rows"], self.max_seq_length))
         warnings = [ONE_SEGMENT] if counts.get("pairs") and self.type_vocab_size == 1 else []
+        if counts.get("marked"):
+            warnings.append(f"{name}: {counted(counts['marked'], 'texts')} with [SEP], which is read as a bracket, a word and "
+                            "a bracket, as in Google's code, and as the token itself by Hugging Face's: write the two "
+                            "sides of it as a pair of texts, or put another sign there")
         if describe_counts(counts):
             warnings.append(
                 f"{name}: {describe_counts(counts)}: the model cannot tell these apart; if their "

@@ -15,6 +15,7 @@ from engine.errors import UserError
 MODULES = "modules.json"
 _SETTINGS = "config_sentence_transformers.json"
 _ENCODER_SETTINGS = "sentence_bert_config.json"
+_OLD_ENCODER_SETTINGS = "sentence_distilbert_config.json"  # of version 0
 _ENCODER, _POOLING, _NORMALIZE = "Transformer", "Pooling", "Normalize"
 _MODES = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens",
           "max": "pooling_mode_max_tokens"}  # of versions before 6, which version 6 reads, too
@@ -34,7 +35,8 @@ def read(folder: str) -> Optional[Sentences]:
     if not os.path.exists(os.path.join(folder, MODULES)):
         return None
     modules = _modules(folder)
-    record = _record(os.path.join(folder, modules[_ENCODER], _ENCODER_SETTINGS))
+    encoder = os.path.join(folder, modules[_ENCODER])
+    record = _record(os.path.join(encoder, _ENCODER_SETTINGS)) or _record(os.path.join(encoder, _OLD_ENCODER_SETTINGS))
     pooling = os.path.join(folder, modules[_POOLING], "config.json")
     settings = _record(os.path.join(folder, _SETTINGS))
     prompts = settings.get("prompts") or {}
@@ -45,12 +47,16 @@ def read(folder: str) -> Optional[Sentences]:
         raise UserError(f"{folder}: {_SETTINGS} or {_ENCODER_SETTINGS} is damaged: the prompt of "
                         f"queries is {str(prefix)[:40]}, max_seq_length {str(length)[:40]}")
     ignored = {name: text for name, text in prompts.items() if name != "query" and text}
+    always = settings.get("default_prompt_name")
+    if always and prompts.get(always):
+        raise UserError(f"{folder}: {_SETTINGS}: default_prompt_name is {log.brief(repr(always))}, so that every text begins "
+                        f"with {log.brief(repr(prompts[always]))} there, which is not computed here; if the texts that you "
+                        "give will begin with it, set default_prompt_name to null")
     warnings = [*(f"{folder}: texts of the kind {log.visible(str(name))} begin with "
                   f"{str(text)!r:.60} there; here you put it before them"
                   for name, text in ignored.items()),
                 *([] if _NORMALIZE in modules else [
                     f"{folder}: vectors keep their lengths there, here all have the length 1"])]
-    encoder = os.path.join(folder, modules[_ENCODER])
     if record.get("do_lower_case") and tokenizer_files.read(encoder)["do_lower_case"] is False:
         raise UserError(f"{folder}: {_ENCODER_SETTINGS} lower-cases texts before the tokenizer, which does not: "
                         "here the tokenizer alone decides, so that texts would get other ids")

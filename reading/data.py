@@ -245,8 +245,11 @@ class _Preparation(NamedTuple):
                      context: "_Context") -> Optional[Tuple[int, int]]:
         """The tokens of the answer to learn; (-1, -1) without one; None: it cannot be learned."""
         if not question.answers:
-            if self.settings.version_2_with_negative:
+            if self.settings.version_2_with_negative and question.answers is not None:
                 return -1, -1
+            if question.answers is None:
+                raise UserError(f"{self.path}: the question {question.id} has neither `answers` nor `is_impossible`: a "
+                                "training needs one of them")
             raise UserError(f"{self.path}: the question {question.id} has no answer to learn; set "
                             "--version_2_with_negative if questions may have none, as in SQuAD 2.0")
         right = [answer for answer in question.answers if points_at_text(answer, text)]

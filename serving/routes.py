@@ -6,9 +6,11 @@ checks the fields, and /openapi.json describes them.
 
 import base64
 import json
+import math
+import re
 import typing
 from typing import (
-    Any, Callable, ClassVar, Dict, List, Mapping, Optional, Type, TypeVar, Union)
+    Any, Callable, ClassVar, Dict, List, Mapping, Optional, Sequence, Type, TypeVar, Union)
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapter, ValidationError
@@ -234,26 +236,51 @@ class SimilarityRequest(Request):
 
 
 class RerankRequest(Request):
-    """Scores texts for a query, and sorts them, best first."""
-    needs = "a re-ranker model: it takes no pairs, or gives them more than one score"
+    """Scores texts for a query, and sorts them, best first: by a number, or by the probability of the label that says
+    that a text is relevant."""
+    needs = ("a re-ranker model: it takes no pairs, or gives them neither a number nor two labels of which one, such as "
+             "1, yes, relevant or entailment, says that a text fits")
     query: str
     texts: _Texts
     return_text: Optional[bool] = None
+    raw_scores: Optional[bool] = Field(None, description="whether a plain number, as models of Hugging Face give it, "
+                                       "stays as it is, and does not become a probability")
 
     @classmethod
     def fits(cls, model: ServedModel) -> bool:
-        names = model.reader.columns  # one score: a number, or one of two probabilities
-        return bool(model.reader.takes.pairs) and names[0] == "label" and len(names) in (1, 3)
+        name, *labels = model.reader.columns
+        return bool(model.reader.takes.pairs) and name == "label" and (not labels or _relevant(labels) is not None)
 
     def answer(self, model: ServedModel, predict: Predict) -> List[Dict[str, Any]]:
-        texts = _listed(self.texts)
+        texts, labels = _listed(self.texts), model.reader.columns[1:]
+        if labels and self.raw_scores:
+            raise Refusal(422, "`raw_scores`: true is not served; the model ends with probabilities")
         pairs = [(text, self.query) if model.reader.ranks_first else (self.query, text)
                  for text in texts]
-        scores = [result.scores[1][1] if result.scores else result.entry["value"]
-                  for result in predict([Example(pair) for pair in pairs], self.cuts)]
+        results = predict([Example(pair) for pair in pairs], self.cuts)
+        if labels:
+            scores = [dict(result.scores)[_relevant(labels)] for result in results]
+        else:  # a standardized one is a number of the training's own scale
+            is_plain = not self.raw_scores and "deviation" not in model.description
+            scores = [_sigmoid(result.entry["value"]) if is_plain else result.entry["value"] for result in results]
         return [{"index": index, "score": scores[index],
                  **({"text": texts[index]} if self.return_text else {})}
                 for index in sorted(range(len(texts)), key=lambda index: -scores[index])]
+
+
+# What a label is called which says that a text fits a query; the other one is "0", "no", "not_entailment", "unrelated".
+_RELEVANT = re.compile("1|label_1|true|t|yes|y|pos|positive|fits|good|correct|right|(is_)?(relevan|entail|match|duplicat|"
+                       "paraphras|equivalen|similar|related|same|answer).*", re.IGNORECASE)
+
+
+def _relevant(labels: Sequence[str]) -> Optional[str]:
+    """The one of two labels that says that a text fits a query; None if that is not clear."""
+    found = [label for label in labels if _RELEVANT.fullmatch(label)]
+    return found[0] if len(labels) == 2 and len(found) == 1 else None
+
+
+def _sigmoid(value: float) -> float:
+    return 0.5 + 0.5 * math.tanh(value / 2)
 
 
 class OpenAIRequest(Vectors):

@@ -56,6 +56,14 @@ def test_a_training_says_so_each_time_and_its_report_does(run, foreign, tmp_path
         assert warning.split(": ", 1)[1] in page
 
 
+def test_a_separator_within_a_text_is_named(tiny_model, capsys):
+    encoding = tiny_model.encoding()
+    for texts, lines in ((["the cat", "a dog"], 0), (["the cat [SEP] a dog", "a dog"], 1)):
+        encode_texts_and_pairs(texts, ["", ""], encoding)
+        encoding.report("train.tsv")
+        assert len(warnings_in(capsys, "train.tsv: 1 text with [SEP]")) == lines
+
+
 def test_a_known_text_is_not_said_to_be_unknown(tiny_model, tmp_path, capsys):
     toy_runs.train("run_classifier", tmp_path, tiny_model, train_batch_size=40, num_train_epochs=1)
     said = capsys.readouterr().err

@@ -1,6 +1,7 @@
 """A folder of sentence-transformers goes in and comes out with what makes vectors of its states."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -114,6 +115,13 @@ def test_texts_that_are_lower_cased_before_a_cased_tokenizer_are_refused(tmp_pat
         convert_from_huggingface(source, str(tmp_path / "out"))
 
 
+def test_the_settings_of_an_old_folder_are_read(tmp_path):
+    source = write_sentences(tmp_path / "source", length=7)
+    os.rename(os.path.join(source, "sentence_bert_config.json"), os.path.join(source, "sentence_distilbert_config.json"))
+    convert_from_huggingface(source, str(tmp_path / "out"))
+    assert task_of(tmp_path / "out")["max_seq_length"] == 7
+
+
 def test_prompts_of_other_texts_are_named(tmp_path):
     source = write_sentences(tmp_path / "source", length=POSITIONS + 1, settings={
         "prompts": {"query": "query: ", "passage": "passage: "}})
@@ -134,6 +142,8 @@ def test_prompts_of_other_texts_are_named(tmp_path):
     (dict(pooling=[]), ("1_Pooling",)),
     (dict(settings={"prompts": {"query": 1}}), ("config_sentence_transformers.json", "damaged")),
     (dict(settings={"prompts": ["query"]}), ("config_sentence_transformers.json", "damaged")),
+    (dict(settings={"prompts": {"document": "passage: "}, "default_prompt_name": "document"}),
+     ("default_prompt_name", "'passage: '")),
     (dict(length=2), ("sentence_bert_config.json", "max_seq_length 2")),
     (dict(length="long"), ("sentence_bert_config.json", "damaged")),
     *((dict(modules_file=content), ("modules.json",)) for content in (

@@ -79,6 +79,14 @@ def test_a_bad_file_is_an_error_of_one_line(content, message, tiny_model, tmp_pa
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("v2", [False, True])
+def test_a_question_that_the_file_says_nothing_of_is_not_learned_as_one_without_an_answer(v2, tiny_model, tmp_path):
+    asked = {name: value for name, value in question("7", "the", []).items() if name not in ("answers", "is_impossible")}
+    path = write(tmp_path / "q.json", ("the cat", [question("1", "who ?", [("cat", 4)]), {**asked, "answer": "cat"}]))
+    with pytest.raises(UserError, match="the question 7 has neither `answers` nor `is_impossible`"):
+        load(path, tiny_model, tmp_path, version_2_with_negative=v2)
+
+
 @pytest.mark.parametrize("unanswerable", [0.0, 0.3])
 def test_windows_to_learn_from_are_those_of_googles_code(
         unanswerable, tiny_model, tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import math
 import re
 
 import numpy as np
@@ -279,28 +280,34 @@ def test_similarity_is_the_cosine_of_vectors(service):
         {}, {"truncate": True}, {"parameters": {"truncate": True}})] == [413, 200, 200]
 
 
-@pytest.mark.parametrize("name", ["pairs", "regression", "scorer"])
+@pytest.mark.parametrize("name", ["pairs", "entailment", "regression", "scorer"])
 def test_rerank_sorts_texts_by_the_score_of_their_pair_with_the_query(name, service):
     query, texts = "the cat [MASK] today", sentences(6, seed=2)
     if name == "scorer":  # which phrase fits the query's slot
         texts = ["cat", "dog", "bird", "tree", "house", "river"]
     pairs = [[text, query] if name == "scorer" else [query, text] for text in texts]
     predicted = service.post(f"/models/{name}/predict", {"inputs": pairs, "truncate": True}).body
-    scores = [each["value"] if name == "regression" else next(
-        one["score"] for one in each if one["label"] in ("yes", "fits")) for each in predicted]
+    scores = [1 / (1 + math.exp(-each["value"])) if name == "regression" else next(
+        one["score"] for one in each if one["label"] in ("yes", "entailment", "fits")) for each in predicted]
     answer = service.post(f"/models/{name}/rerank", {
         "query": query, "texts": texts, "truncate": True, "return_text": True}).body
     order = sorted(range(6), key=lambda index: -scores[index])
     assert [rank["index"] for rank in answer] == order
     assert [rank["text"] for rank in answer] == [texts[index] for index in order]
     np.testing.assert_allclose([rank["score"] for rank in answer], sorted(scores)[::-1], atol=1e-5)
+    raw = service.post(f"/models/{name}/rerank", {"query": query, "texts": texts, "truncate": True, "raw_scores": True})
+    if name == "regression":
+        np.testing.assert_allclose([rank["score"] for rank in raw.body], sorted(
+            (each["value"] for each in predicted), reverse=True), atol=1e-5)
+    else:
+        assert raw.status == 422 and "raw_scores" in raw.body["error"]
 
 
 def test_a_route_that_the_model_does_not_have_answers_424(service):
     bodies = {"/embed": {"inputs": "a"}, "/v1/embeddings": {"input": "a"},
               "/similarity": {"inputs": {"source_sentence": "a", "sentences": ["b"]}},
               "/rerank": {"query": "a", "texts": ["b"]}, "/predict": {"inputs": "a"}}
-    for name in ("classifier", "tagger", "reader", "vectors", "pairs"):
+    for name in ("classifier", "tagger", "reader", "vectors", "pairs", "colours"):
         served = service.get(f"/models/{name}/info").body["routes"]
         for route in set(bodies) - set(served):
             answer = service.post(f"/models/{name}{route}", bodies[route])
