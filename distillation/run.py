@@ -205,7 +205,7 @@ def _student(values: flags.FlagValues, teacher: Teacher, learned: DistillationSe
             raise UserError(f"--student has {own.num_attention_heads} attention heads and "
                             f"--teacher {heads}: give the student {heads}, or set "
                             "--attention_loss=false")
-    if student.checkpoint:
+    if student.checkpoint or not values.do_train:
         return student
     checkpoint = students.initial_values(own, teacher, with_head=stage == PREDICTION)
     if not checkpoint:

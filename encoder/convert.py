@@ -312,8 +312,7 @@ def _weights_of(checkpoint: checkpoints.Checkpoint) -> Weights:
     """A checkpoint's variables, without the optimizer's and the step."""
     def read(name: str) -> np.ndarray:
         try:
-            stored_name = checkpoint.stored_names.get(name, name)
-            return tf.train.load_variable(checkpoint.path, stored_name).astype(np.float32)
+            return checkpoint.value(name).astype(np.float32)
         except tf.errors.OpError as error:
             raise UserError(f"checkpoint {checkpoint.path} cannot be read: {error}") from error
 

@@ -46,21 +46,22 @@ def mode_on(devices: Devices) -> Mode:
 
 
 def load_weights(session: tf.Session, saver: tf.train.Saver, checkpoint: checkpoints.Checkpoint) -> None:
-    """Reads the variables of a graph whose model infers as `mode_on` says."""
-    checkpoints.check_matches(checkpoint, session.graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES))
+    """Reads the variables of a graph whose model infers as `mode_on` says.
+
+    Args:
+        saver: of all variables, under their own names.
+    """
+    variables = session.graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES)
+    checkpoints.check_matches(checkpoint, variables)
     with checkpoint_files.reading(checkpoint.path):
-        saver.restore(session, checkpoint.path)
-    for variable in session.graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES):
-        if variable.op.name in checkpoint.rows:
-            _reorder(session, variable, checkpoint.rows[variable.op.name])
+        if checkpoint.is_as_stored:
+            saver.restore(session, checkpoint.path)
+        else:
+            for variable in variables:
+                value = checkpoint.value(variable.op.name)
+                for copy in getattr(variable, "values", (variable,)):  # of each replica
+                    session.run(copy.initializer, {copy.initializer.inputs[1]: value})
     session.run(session.graph.get_collection(tf.GraphKeys.TABLE_INITIALIZERS))
-
-
-def _reorder(session: tf.Session, variable: tf.Variable, rows: Sequence[Sequence[int]]) -> None:
-    """Puts the rows of a restored variable in order, on each replica; see `Checkpoint.rows`."""
-    for copy in getattr(variable, "values", (variable,)):
-        value = session.run(copy)[np.ix_(*rows)]
-        session.run(copy.initializer, {copy.initializer.inputs[1]: value})
 
 
 class Predictor:

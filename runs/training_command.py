@@ -100,7 +100,7 @@ def started(job: Job, *, is_training: bool, flag: str = "--init_checkpoint") -> 
     if not is_training:
         if is_new:
             raise UserError("--new_output_layer is for a training, and --do_train is not set")
-        return job._replace(trained=trained_checkpoint(job))
+        return job._replace(trained=trained_checkpoint(job, flag))
     resumed, initial = checkpoints.latest(settings.output_dir), settings.init_checkpoint
     if resumed:
         if output_layer.taken_over(job.model, resumed, "--output_dir", output_layer.OTHER_FOLDER).rows:
@@ -113,20 +113,18 @@ def started(job: Job, *, is_training: bool, flag: str = "--init_checkpoint") -> 
     return job._replace(settings=settings._replace(init_checkpoint=initial))
 
 
-def trained_checkpoint(job: Job) -> Checkpoint:
-    """The best or else the newest checkpoint of the output directory, or else --init_checkpoint.
+def trained_checkpoint(job: Job, flag: str = "--init_checkpoint") -> Checkpoint:
+    """The best or else the newest checkpoint of the output directory, or else what `flag` names.
 
     Raises:
         UserError: there is none, it belongs to another run, or it does not have the model's head.
     """
     output_dir = job.settings.output_dir
     run_record.check(output_dir, job.model.facts())
-    checkpoint, flag = checkpoints.best(output_dir), "--output_dir"
+    best, initial = checkpoints.best(output_dir), job.settings.init_checkpoint
+    checkpoint, flag = (best, "--output_dir") if best else (initial, flag)
     if not checkpoint:
-        checkpoint, flag = job.settings.init_checkpoint, "--init_checkpoint"
-    if not checkpoint:
-        raise UserError(f"--output_dir={output_dir} has no trained model; train one (--do_train), or give one as "
-                        "--init_checkpoint")
+        raise UserError(f"--output_dir={output_dir} has no trained model; train one (--do_train), or give one as {flag}")
     model_files.check_layers(checkpoint, job.model.config, flag)
     job.model.require(checkpoint, flag)
     return output_layer.taken_over(job.model, checkpoint, flag)

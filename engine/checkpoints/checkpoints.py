@@ -44,6 +44,16 @@ class Checkpoint(NamedTuple):
             new: self.stored_names.get(name, name) for new, name in names.items()}, rows)
 
     @property
+    def is_as_stored(self) -> bool:
+        """Whether all variables have their names and values in the files."""
+        return not self.rows and all(name == stored for name, stored in self.stored_names.items())
+
+    def value(self, name: str) -> np.ndarray:
+        """The value of a variable."""
+        value = tf.train.load_variable(self.path, self.stored_names.get(name, name))
+        return value[np.ix_(*self.rows[name])] if name in self.rows else value
+
+    @property
     def global_step(self) -> int:
         """The step it was saved at; 0 if it has no global step, like released models."""
         if tf.GraphKeys.GLOBAL_STEP not in self.shapes:

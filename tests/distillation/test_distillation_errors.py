@@ -45,6 +45,7 @@ def other_labels(folder, flags):
     (dict(stage="general", task_name=None, data_dir=None), ("--input_file is required",)),
     (dict(do_train=False), ("nothing to do",)),
     (dict(do_eval=True), ("--do_eval", "--stage=prediction")),
+    (dict(do_train=False, do_eval=True, stage="prediction"), ("has no trained model", "give one as --student")),
     (dict(do_export=True), ("--do_export", "--stage=prediction")),
     (dict(max_seq_length=41), ("--max_seq_length=41", "between 3 and 40")),
     (dict(label_weight=0.5), ("--label_weight", "--stage=intermediate")),

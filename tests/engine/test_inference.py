@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from conftest import cpu_devices, plain_session, write_cola
+from conftest import checkpoint_values, cpu_devices, plain_session, write_cola
 from encoder import classifier
 from engine.checkpoints import checkpoints
 from engine.data.plan import inference_plan
@@ -66,6 +66,24 @@ def test_all_sizes_and_batches_give_every_example_once_and_in_order(
                 logits = predictor.predict(sources[size], batch_size)["logits"]
                 assert logits.shape == (size, 2)
                 np.testing.assert_allclose(logits, expected[size], atol=1e-6)
+
+
+@pytest.mark.parametrize("num_replicas", (1, 2))
+def test_variables_that_have_other_names_in_the_files_are_read_from_these(
+        tiny_model, trained, sources, expected, tmp_path, num_replicas):
+    """The layer of a model of one is the second of two in the files, as of a student that is cut from its teacher."""
+    values = checkpoint_values(trained.path)
+    layers = {name: value for name, value in values.items() if "/layer_0/" in name}
+    moved = {name.replace("/layer_0/", "/layer_1/"): value for name, value in layers.items()}
+    prefix = str(tmp_path / "model.ckpt")
+    checkpoints.write_checkpoint(prefix, {**values, **moved, **{name: value + 1 for name, value in layers.items()}})
+    stored = checkpoints.open_checkpoint(prefix)
+    with Predictor(classifier.forward_of(tiny_model.config(), 2), cpu_devices(num_replicas)) as predictor:
+        for names, is_right in (({name: name.replace("/layer_0/", "/layer_1/") for name in values}, True),
+                                ({name: name for name in values}, False)):
+            predictor.restore(stored.renamed(names))
+            logits = predictor.predict(sources[44], 8)["logits"]
+            assert np.allclose(logits, expected[44], atol=1e-6) == is_right
 
 
 def test_a_checkpoint_without_the_head_is_refused(tiny_model, sources):
