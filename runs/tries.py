@@ -20,7 +20,7 @@ from engine.checkpoints import checkpoint_files
 from engine.disk import files
 from engine.errors import UserError
 from engine.progress import counted
-from engine.settings import MAX_SEED, from_flags, setting
+from engine.settings import MAX_SEED, from_flags, recorded, setting
 from engine.training import run_record
 from runs import report, results
 from runs.capability import Job, Measured, Sets, facts_of
@@ -122,10 +122,11 @@ def run(job: Job, sets: Sets, tries: Sequence[Try], carry_out: Callable[..., Non
     if job.devices.peers.others:
         raise UserError("several tries run on one machine, and this run has several; give each try a "
                         "command of its own")
-    if checkpoint_files.list_checkpoints(output_dir) and not os.path.isdir(
-            os.path.join(output_dir, FOLDER)):
-        raise UserError(f"--output_dir={output_dir} has a model of a single training, which the best try "
-                        "would replace; use another --output_dir")
+    if checkpoint_files.list_checkpoints(output_dir) and (
+            not os.path.isdir(os.path.join(output_dir, FOLDER)) or run_record.difference(
+                output_dir, run_record.Record({}, recorded(job.settings.length)))):
+        raise UserError(f"--output_dir={output_dir} has a model of a single training, or of another length, which the "
+                        "best try would replace; use another --output_dir")
     metric = job.settings.evaluation.metric_for_best or job.model.metrics()[0]
     folders = {one: one.job(job).settings.output_dir for one in tries}
     # A search that is finished stays so, whatever the global batch; in another one the tries differ.
@@ -144,9 +145,23 @@ def run(job: Job, sets: Sets, tries: Sequence[Try], carry_out: Callable[..., Non
              f"model of {output_dir}")
     if not checkpoint_files.list_checkpoints(folders[best]):
         log.info(f"The weights of {best.name} were removed by an earlier search: it is trained again")
+        _is_done(best.job(job), sets, job.settings.training.allow_batch_change)  # refuses another global batch
         carry_out(best.job(job), sets._replace(test={}))
+        scores[best] = results.read(folders[best])
+    _warn_of_better(metric, scores[best][metric], folders)
     _publish(folders[best], job)
     carry_out(job, sets._replace(train=None), _summary(scores, folders))
+
+
+def _warn_of_better(metric: str, best: float, folders: Mapping[Try, str]) -> None:
+    """Warns of tries of earlier searches that are better than all of this one."""
+    parent, of_this = os.path.dirname(next(iter(folders.values()))), set(map(os.path.basename, folders.values()))
+    for name in sorted(set(fnmatch.filter(os.listdir(parent), run_record.TRY)) - of_this):
+        folder = os.path.join(parent, name)
+        value = results.read(folder).get(metric) if _has_results(folder) else None
+        if value is not None and _goodness(metric, value) > _goodness(metric, best):
+            log.warn(f"{folder}, of an earlier search, has {metric} {value:.4f}, and the best of this one {best:.4f}: name "
+                     "its seed and rate, too, to keep the better model")
 
 
 def _has_results(folder: str) -> bool:

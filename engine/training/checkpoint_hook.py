@@ -39,12 +39,14 @@ class RestoreHook(tf.train.SessionRunHook):
 
     Args:
         earlier: the checkpoint of the training that is resumed; None: it starts from `initial_values`.
+        begin: is called when the values are there.
     """
 
     def __init__(self, initial_values: checkpoints.InitialValues,
-                 earlier: Optional[checkpoints.Checkpoint]):
+                 earlier: Optional[checkpoints.Checkpoint], begin: Callable[[], None]):
         self._initial_values = initial_values
         self._earlier = earlier
+        self._begin = begin
 
     def begin(self) -> None:
         """Takes the variables of the graph, and gives it a saver."""
@@ -56,6 +58,10 @@ class RestoreHook(tf.train.SessionRunHook):
             self._report_warm_start()
         tf.get_collection_ref(tf.GraphKeys.SAVERS)[:] = [saver(variables)]
         _assign_copies(variables)
+
+    def after_create_session(self, session, coord) -> None:
+        """The model stands."""
+        self._begin()
 
     def _check_earlier(self, variables: Sequence[tf.Variable]) -> Type["_Saver"]:
         """Returns what restores the earlier checkpoint."""

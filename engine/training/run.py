@@ -7,9 +7,10 @@ run's record, and trains.
 
 import base64
 import contextlib
+import fnmatch
 import glob
 import os
-from typing import Any, Dict, Iterator, Optional, Sequence, Set
+from typing import Any, Dict, Iterator, Optional, Set
 
 import numpy as np
 
@@ -54,14 +55,11 @@ def train(run: Run) -> None:
         # The steps that are left may have another global batch, and the schedule another end.
         run = run._replace(batches=peers.from_chief("resumed", lambda: run_record.resume(
             output_dir, record, run.course, settings.training.allow_batch_change)))
-        # What the folder says of the model from now on.
-        if not evaluations:
-            _discard_evaluations(output_dir)
         _announce(run)
-        _remove_results(output_dir, run.result_files)
         run.save_description()
         resumed = checkpoints.latest(output_dir) and run_record.load(output_dir)
-        run = run._replace(output_layer=_output_layer(run))
+        run = run._replace(output_layer=_output_layer(run),
+                           begin=lambda: _remove_results(run, with_evaluations=evaluations is None))
         record = record._replace(
             warning=resumed and resumed.warning or None, batches=run.batches if run.course.is_changed else None,
             compiled_lengths=resumed.compiled_lengths if resumed else None,
@@ -84,6 +82,9 @@ def _is_finished(run: Run) -> bool:
     of_all = f" of {last_step}" if newest.global_step == last_step and not length else ""
     log.info(f"{output_dir} is already trained to step {newest.global_step}{of_all}: nothing is left "
              "to train" + (f" ({length})" if length else ""))
+    changes = run_record.changes(record, run.settings.recorded()) if record else {}
+    for name in sorted(changes.keys() - recorded(run.settings.length).keys() - {"--gradient_accumulation_steps"}):
+        log.warn(f"{name} has no effect, since nothing is left to train: {changes[name]}")
     if not record:  # another program's folder
         run.save_description()
     elif run.devices.peers.is_chief:
@@ -113,7 +114,8 @@ def _output_layer(run: Run) -> Optional[FittedLayer]:
 def _completed(run: Run, record: run_record.Record) -> Iterator[None]:
     """A context that writes again what is removed in it of the files of the output directory, or says so."""
     output_dir = run.settings.output_dir
-    before = _files_in(output_dir)
+    before = {name for name in _files_in(output_dir) if not any(
+        fnmatch.fnmatch(name, pattern) for pattern in (*run.result_files, checkpoints.EVALUATIONS))}
     try:
         yield
     finally:
@@ -132,15 +134,6 @@ def _files_in(folder: str) -> Set[str]:
     names = os.listdir(folder) if os.path.isdir(folder) else ()
     return {name for name in names if os.path.isfile(os.path.join(folder, name))
             and not name.startswith((checkpoint_files.PREFIX, scratch.PREFIX))}
-
-
-def _discard_evaluations(output_dir: str) -> None:
-    """Discards earlier evaluations, so that a run resumed without them uses the newest checkpoint."""
-    path = os.path.join(output_dir, checkpoints.EVALUATIONS)
-    if os.path.exists(path):
-        log.warn(f"the run in {output_dir} is resumed without evaluations during training: its "
-                 "newest checkpoint will be used instead of the best one so far")
-        os.remove(path)
 
 
 def _announce(run: Run) -> None:
@@ -167,8 +160,19 @@ def _announce(run: Run) -> None:
                  f"--learning_rate; lower --{flag}")
 
 
-def _remove_results(output_dir: str, patterns: Sequence[str]) -> None:
-    for pattern in patterns:
+def _remove_results(run: Run, with_evaluations: bool) -> None:
+    """Removes what an earlier model has predicted, and its scores.
+
+    Args:
+        with_evaluations: also those of an earlier training, so that the newest checkpoint counts as the best.
+    """
+    output_dir = run.settings.output_dir
+    evaluations = os.path.join(output_dir, checkpoints.EVALUATIONS)
+    if with_evaluations and os.path.exists(evaluations):
+        log.warn(f"the run in {output_dir} is resumed without evaluations during training: its "
+                 "newest checkpoint will be used instead of the best one so far")
+        os.remove(evaluations)
+    for pattern in run.result_files:
         for path in glob.glob(os.path.join(glob.escape(output_dir), pattern)):
             log.info(f"Removing {path}: it was computed with an earlier model")
             os.remove(path)

@@ -1,6 +1,7 @@
 """The record of a run in its output directory (run.json), which keeps two runs apart."""
 
 import contextlib
+import fnmatch
 import glob
 import os
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -26,7 +27,7 @@ GLOBAL_BATCH_SIZE = "global batch size"
 
 # The batches of a window of the plan, which determine the order, too.
 WINDOW_BATCHES = "batches of a window"
-TRIES = "tries"  # the folder of the tries of a search, each of which has a record
+TRIES, TRY = "tries", "lr-*_seed-*"  # the folder of the tries of a search, and of each of them, which has a record
 
 # Flags that say the same thing: if one is given, no recorded value of another is kept.
 _ALTERNATIVES = ({"precision", "fp16"}, {"eval_every_steps", "eval_each_epoch"})
@@ -103,9 +104,10 @@ def _resumed(output_dir: str) -> Optional[Record]:
     """The record of the run, or of a search that it belongs to, if one is resumed in this directory."""
     if checkpoints.latest(output_dir):
         return load(output_dir)
-    parent, folder = os.path.dirname(output_dir), os.path.join(output_dir, TRIES)
-    tries = parent if os.path.basename(parent) == TRIES else folder
-    records = sorted(glob.glob(os.path.join(glob.escape(tries), "*", FILE)))
+    parent, name = os.path.split(output_dir)
+    is_try = os.path.basename(parent) == TRIES and fnmatch.fnmatch(name, TRY)
+    tries = parent if is_try else os.path.join(output_dir, TRIES)
+    records = sorted(glob.glob(os.path.join(glob.escape(tries), TRY, FILE)))
     return load(os.path.dirname(records[0])) if records else None
 
 
@@ -211,20 +213,25 @@ def resume(output_dir: str, record: Record, course: Course, allow_batch_change: 
 
 @contextlib.contextmanager
 def recording(output_dir: str, record: Record, is_chief: bool) -> Iterator[None]:
-    """A context for a training: writes its record, and removes it if no checkpoint was saved.
+    """A context for a training: writes its record. If no checkpoint was saved, the earlier one, or none, is left.
 
     Only the chief writes it, since only the chief saves checkpoints.
     """
     if not is_chief:
         yield
         return
-    path = os.path.join(output_dir, FILE)
+    path, earlier = os.path.join(output_dir, FILE), load(output_dir)
+    before = checkpoint_files.list_checkpoints(output_dir)
     try:  # a signal may arrive once the file exists
         write(output_dir, record)
         yield
     finally:
-        if not (checkpoint_files.list_checkpoints(output_dir) or scratch.lost()) and os.path.exists(path):
-            os.remove(path)
+        left = checkpoint_files.list_checkpoints(output_dir)
+        if not scratch.lost() and os.path.exists(path):
+            if not left:
+                os.remove(path)
+            elif earlier and left[-1:] == before[-1:]:
+                write(output_dir, earlier)
 
 
 def update(output_dir: str, **changes: Any) -> None:
@@ -253,8 +260,13 @@ def write(output_dir: str, record: Record) -> None:
 def difference(output_dir: str, record: Record) -> str:
     """Describes how a directory's run differs from `record`, in what that has; empty if it does not."""
     earlier = load(output_dir) or Record({}, {})
-    changes = {**_changes(earlier.facts, record.facts), **_changes(earlier.settings, record.settings)}
-    return next((f"{name}: {change}" for name, change in changes.items()), "")
+    found = {**_changes(earlier.facts, record.facts), **_changes(earlier.settings, record.settings)}
+    return next((f"{name}: {change}" for name, change in found.items()), "")
+
+
+def changes(record: Record, settings: Mapping[str, Any]) -> Dict[str, str]:
+    """How settings that are given differ from those of a record, by their flags."""
+    return _changes(record.settings, {name: value for name, value in settings.items() if value is not None})
 
 
 def _changes(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> Dict[str, str]:

@@ -104,6 +104,7 @@ def test_the_tries_of_a_search_have_one_window_and_one_exchange(tmp_path):
     shutil.copytree(os.path.join(FIRST, "tagger"), str(out / "tries" / "lr-5e-05_seed-1"))
     for folder in (out, out / "tries" / "lr-5e-05_seed-2"):  # before the first is published; a new try
         assert run_record.window_batches(str(folder), 10, NO_PEERS) == 50
+    assert run_record.window_batches(str(out / "tries" / "mine"), 10, NO_PEERS) == 1  # a folder of the user's
     values = run.define_flags()
     values(["tagging.run", f"--output_dir={out}", "--do_train"])
     run_record.keep_settings(values, NO_PEERS)

@@ -83,6 +83,12 @@ def test_only_the_best_is_kept_and_ends_as_a_command_of_its_own(
         assert (tmp_path / name).read_bytes() == (searched / name).read_bytes()
     with ends_with_error(capsys, "a model of a single training", "--output_dir"):
         run_here(dict(flags, output_dir=tmp_path))
+    record = json.loads((searched / "run.json").read_text())
+    shutil.copytree(str(searched), str(tmp_path / "out"))
+    record["settings"]["--num_train_epochs"] = 2.0  # a command of its own has trained it further
+    (tmp_path / "out" / "run.json").write_text(json.dumps(record))
+    with ends_with_error(capsys, "or of another length", "--output_dir"):
+        run_here(dict(flags, output_dir=tmp_path / "out"))
 
 
 @on_tensorflow_2
@@ -117,6 +123,8 @@ def test_a_smaller_search_trains_its_best_again_if_its_weights_are_gone(
     assert not (out / "test_results.tsv").exists()  # they were another model's
     said = capsys.readouterr().err
     assert "it is trained again" in said and "ensemble.json" not in said
+    better = results_of(searched / "tries" / best)["eval_loss"]
+    assert f"{best}, of an earlier search, has eval_loss {better:.4f}, and the best of this one" in said
     assert results_of(out)["eval_loss"] == results_of(searched / "tries" / other)["eval_loss"]
 
 

@@ -145,6 +145,22 @@ def test_the_same_command_again_trains_nothing_prepares_nothing_and_says_so(agai
     assert (again["output_dir"] / "run.json").read_text() == record
 
 
+def test_a_finished_run_says_which_flags_have_no_effect(again, capsys):
+    run_here({**again, "learning_rate": 0.5, "train_batch_size": 2, "gradient_accumulation_steps": 2})
+    assert [line for line in capsys.readouterr().err.splitlines() if line.startswith("WARNING")] == [
+        "WARNING: --learning_rate has no effect, since nothing is left to train: was 0.001, now 0.5"]
+
+
+def test_a_run_that_is_refused_before_its_first_step_leaves_the_folder_as_it_was(again, capsys):
+    def content():
+        return {path.name: path.read_bytes() for path in again["output_dir"].iterdir() if path.is_file()}
+
+    before = content()
+    with ends_with_error(capsys, "has no loss scale"):
+        run_here({**again, "num_train_epochs": 2, "learning_rate": 0.5, "precision": "float16"})
+    assert {"run.json", "eval_results.txt", "test_results.tsv"} <= before.keys() and content() == before
+
+
 def test_more_epochs_go_on_from_where_the_run_ended_and_leave_no_stale_files(continued):
     output_dir, said = continued
     assert "resumed with another --num_train_epochs: was 1.0, now 2.0" in said
