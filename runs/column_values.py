@@ -48,6 +48,12 @@ def count_rows(values: Sequence[Any]) -> bool:
     return bool(first) and texts == [f"{first.group(1)}{int(first.group(2)) + place}" for place in range(len(texts))]
 
 
+def are_ids(values: Sequence[Any]) -> bool:
+    """Whether these are many whole numbers, each another."""
+    texts = list(map(str, values))
+    return len(texts) == len(set(texts)) >= _MIN_NUMBERS and all(form_of(text) == INTEGER for text in texts)
+
+
 def are_flags(values: Sequence[Any]) -> bool:
     """Whether nearly all are 0 or 1; reading the file reports the others."""
     return 0 < 10 * sum(map(written_labels.is_flag, values)) >= 9 * len(values)

@@ -98,12 +98,21 @@ class Table(NamedTuple):
         if isinstance(position, tuple):
             return ",".join(map(self.column, position))
         name = self.names[position] if self.names else ""
-        return name if self.names.count(name) == 1 else str(position + 1)
+        return name if name and self.names.count(name) == 1 else str(position + 1)
 
     def values(self, position: int) -> List[Any]:
         """The column's values in the first rows that have one."""
         return [row[position] for row in self.rows
                 if position < len(row) and row[position] is not None]
+
+    def numbers_rows(self, position: int) -> bool:
+        """Whether a column numbers the rows, by its name (pandas writes none or 'Unnamed: 0') or its values."""
+        values = self.values(position)
+        counts = column_values.count_rows(values)
+        if self.names and not counts:
+            name = self.names[position].strip().lower()
+            counts = name in NUMBERS or (not name or name.startswith("unnamed:")) and not column_values.holds_texts(values)
+        return counts
 
     def is_partial(self, position: int) -> bool:
         """Whether only some JSON objects have this key."""

@@ -195,12 +195,12 @@ def _columns(table: Table, given: Given, labelled: bool) -> Tuple[List[int], Opt
     if given.label and (labelled or given.label in table.names or given.label.isdecimal()
                         and int(given.label) <= table.width and not table.names):
         label = table.position(given.label, "label")
-    free = [position for position in range(table.width) if position not in (*texts, label)
-            and not (table.names[position].strip().lower() in table_head.NUMBERS if table.names
-                     else column_values.count_rows(table.values(position)))]
+    free = [position for position in range(table.width) if position not in (*texts, label)]
     if label is None:
-        label = _detected_label(table, free, bool(texts))
+        label = table.named(_LABELS, "label", free)
     if not texts:
+        free = _without_numbers(table, [position for position in free if position != label])
+        label = _detected_label(table, free) if label is None else label
         partial = [position for position in free if table.is_partial(position)]
         texts = [position for position in free if position not in (label, *partial)]
         if partial:
@@ -224,12 +224,20 @@ def _named_texts(table: Table) -> List[int]:
                      if pair and name.lower().startswith(_NEGATIVES))]
 
 
-def _detected_label(table: Table, free: Sequence[int], knows_texts: bool) -> Optional[int]:
-    """A free column with a label's name or, if the texts are not known yet, with labels in it."""
-    named = table.named(_LABELS, "label", free)
-    if named is not None or knows_texts or table.width < 2:
-        return named
-    labels = [position for position in free if table.rows and _layout_of(table.values(position))]
+def _without_numbers(table: Table, free: Sequence[int]) -> List[int]:
+    """The free columns but those that number the rows or have ids, which the log names."""
+    numbers = [position for position in free if table.numbers_rows(position)
+               or table.width > 1 and column_values.are_ids(table.values(position))]
+    if numbers:
+        log.info(f"{table.path}: column {', '.join(map(table.column, numbers))} numbers the rows, and is not read; "
+                 f"to read scores there, set --label_column={table.column(numbers[0])}")
+    return [position for position in free if position not in numbers]
+
+
+def _detected_label(table: Table, free: Sequence[int]) -> Optional[int]:
+    """A free column with labels in it."""
+    labels = [position for position in free
+              if table.width > 1 and table.rows and _layout_of(table.values(position))]
     if len(labels) > 1:
         raise UserError(f"{table.path}: several columns have nothing but numbers or labels; "
                         f"{table.describe()}; name those to read with --text_column and "

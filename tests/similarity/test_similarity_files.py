@@ -55,6 +55,42 @@ def test_numbers_of_rows_are_no_scores_and_no_texts(form, tmp_path):
     assert not file.has_scores
 
 
+IDS = [1000 + 7 * row for row in range(12)]
+
+
+@pytest.mark.parametrize("name, ids, header, column", [
+    ("train.csv", range(12), ",title,body", "1"), ("train.csv", IDS, ",title,body", "1"),
+    ("train.csv", [0, 1] * 6, "Unnamed: 0,title,body", "Unnamed: 0"), ("train.csv", range(5, 17), "row,title,body", "row"),
+    ("train.csv", IDS, "paper_id,title,body", "paper_id"), ("train.tsv", IDS, "", "1"),
+    ("train.jsonl", range(500, 512), "post_id,utterance,reply", "post_id"),
+    ("train.jsonl", IDS, "post_id,utterance,reply", "post_id")])
+def test_numbers_of_rows_and_ids_are_no_scores(name, ids, header, column, tmp_path, capsys):
+    rows = [(number, f"a cat {place}", "a dog") for place, number in enumerate(ids)]
+    if name.endswith("jsonl"):
+        content = "".join(json.dumps(dict(zip(header.split(","), row))) + "\n" for row in rows)
+    else:
+        content = lines(*[header.split(",")] * bool(header), *rows, by="," if name.endswith("csv") else "\t")
+    file = opened(tmp_path, name, content)
+    assert [example.texts for example in file.examples()] == [row[1:] for row in rows] and not file.has_scores
+    assert f"column {column} numbers the rows, and is not read; to read scores there, set --label_column={column}" in (
+        capsys.readouterr().err)
+    file = opened(tmp_path, name, content, Given(label=column))
+    assert file.has_scores and [example.label for example in file.examples()] == list(ids)
+
+
+@pytest.mark.parametrize("header", ["", "x\ty\tz\n", "sentence1\tsentence2\tscore\n"])
+@pytest.mark.parametrize("scores", [[0.5 + row for row in range(12)], [0, 1] * 6, [*range(6)] * 2, [3, 1000, 7]])
+def test_other_numbers_are_scores(header, scores, tmp_path):
+    content = header + lines(*[(f"a cat {place}", "a dog", score) for place, score in enumerate(scores)])
+    file = opened(tmp_path, "train.tsv", content, Given(header=bool(header)))
+    assert file.has_scores and [example.label for example in file.examples()] == scores
+
+
+def test_a_column_that_is_named_as_scores_may_count(tmp_path):
+    content = lines(("title", "body", "score"), *[(f"a cat {score}", "a dog", score) for score in range(12)])
+    assert [example.label for example in opened(tmp_path, "train.tsv", content).examples()] == list(range(12))
+
+
 @pytest.mark.parametrize("names, flag", [(["sentence1", "sentence2", "score", "score"], "label"),
                                          (["sentence1", "sentence1", "sentence2", "score"], "text")])
 def test_of_two_columns_with_one_name_none_is_taken_in_silence(names, flag, tmp_path):
