@@ -12,6 +12,7 @@ A question of a file in SQuAD's format (.json) is an anchor, and its paragraph t
 
 import collections
 import itertools
+import re
 from typing import Any, Counter, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from encoder.label_types import Regression, SingleLabel
@@ -33,7 +34,7 @@ _ANCHORS = ("anchor", "query", "question", "question1", "sentence1", "premise", 
             *(first for first, _ in table_head.PAIRS))
 _POSITIVES = ("positive", "question2", "sentence2", "hypothesis", "answer", "passage", "document",
               "context", "text_b", "text_pair", *(second for _, second in table_head.PAIRS))
-_NEGATIVES = ("negative", "hard_negative")  # or names that begin so
+_NEGATIVE = re.compile(r"(hard_)?negative([_ -]?\d+)?")
 _LABELS = ("score", "similarity", "label", "labels", "gold_label", "is_duplicate")
 _HEADER_NAMES = ("anchor", "positive", "negative", "context", "is_duplicate")
 
@@ -221,7 +222,7 @@ def _named_texts(table: Table) -> List[int]:
     """The columns of texts by their names; none if there is no pair."""
     pair = table.named_pair(itertools.product(_ANCHORS, _POSITIVES))
     return [*pair, *(position for position, name in enumerate(table.names)
-                     if pair and name.lower().startswith(_NEGATIVES))]
+                     if pair and _NEGATIVE.fullmatch(name.strip().lower()))]
 
 
 def _without_numbers(table: Table, free: Sequence[int]) -> List[int]:

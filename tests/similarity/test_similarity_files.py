@@ -320,6 +320,14 @@ def test_csv_that_may_be_texts_with_commas_is_refused_with_the_ways_out(tmp_path
     assert opened(tmp_path, "texts.csv", content, Given(["1", "2"])).num_texts == 2
 
 
+@pytest.mark.parametrize("name, is_read", [
+    ("negative", True), ("Hard_Negative", True), ("negative_12", True), ("negative2", True),
+    ("negative_id", False), ("negative_score", False), ("hard_negatives_source", False)])
+def test_negatives_have_that_name_or_a_number_behind_it(name, is_read, tmp_path):
+    file = opened(tmp_path, "train.csv", lines(["query", "positive", name], TRIPLE, by=","))
+    assert [example.texts for example in file.examples()] == [tuple(TRIPLE[:2 + is_read])]
+
+
 def test_query1_and_query2_are_a_pair(tmp_path):
     file = opened(tmp_path, "train.tsv", lines(["id", "query1", "query2", "label"], [1, *PAIR, 1], [2, *PAIR, 0]))
     assert [example.texts for example in file.examples()] == [tuple(PAIR), tuple(PAIR)]
