@@ -220,7 +220,7 @@ def _columns(table: Table, given: Given, labelled: bool) -> Tuple[List[int], Opt
 
 def _named_texts(table: Table) -> List[int]:
     """The columns of texts by their names; none if there is no pair."""
-    pair = table.named_pair(itertools.product(_ANCHORS, _POSITIVES))
+    pair = table.named_pair(pair for pair in itertools.product(_ANCHORS, _POSITIVES) if pair[0] != pair[1])
     return [*pair, *(position for position, name in enumerate(table.names)
                      if pair and _NEGATIVE.fullmatch(name.strip().lower()))]
 

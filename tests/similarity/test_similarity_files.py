@@ -328,6 +328,14 @@ def test_negatives_have_that_name_or_a_number_behind_it(name, is_read, tmp_path)
     assert [example.texts for example in file.examples()] == [tuple(TRIPLE[:2 + is_read])]
 
 
+@pytest.mark.parametrize("header, texts", [
+    ("sentence", [0]), ("id,sentence", [1]), ("context,response", [0, 1]), ("answer,context", [1, 0])])
+def test_one_column_is_no_pair(header, texts, tmp_path):
+    row = ["the quiet cat", "the small dog"][:header.count(",") + 1]
+    file = opened(tmp_path, "train.csv", lines(header.split(","), row, by=","))
+    assert [example.texts for example in file.examples()] == [tuple(row[place] for place in texts)]
+
+
 def test_query1_and_query2_are_a_pair(tmp_path):
     file = opened(tmp_path, "train.tsv", lines(["id", "query1", "query2", "label"], [1, *PAIR, 1], [2, *PAIR, 0]))
     assert [example.texts for example in file.examples()] == [tuple(PAIR), tuple(PAIR)]
