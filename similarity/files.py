@@ -255,13 +255,20 @@ def _layout_of(labels: Sequence[Any]) -> Optional[str]:
 
 
 def _check_scores(table: Table, texts: Sequence[int], label: int) -> None:
-    """Raises a UserError if the scores of premises and hypotheses are Hugging Face's numbers of relations."""
+    """Raises a UserError if the scores of premises and hypotheses are Hugging Face's numbers of relations.
+
+    Warns of columns with other names if theirs may be, too.
+    """
     numbers = {float(text) for text in map(str, table.values(label)) if column_values.are_numbers([text])}
-    if table.names and {2} <= numbers <= {-1, 0, 1, 2} and [
-            table.names[position].lower() for position in texts] == ["premise", "hypothesis"]:
-        raise UserError(f"{table.path}: column {table.column(label)} has the relations of premises and hypotheses "
-                        f"as numbers, which would be read as scores: write {_ENTAILED} for 0, {_NEUTRAL} for 1, "
-                        f"{_CONTRADICTED} for 2 and {_NO_LABEL} for -1")
+    if not table.names or not {2} <= numbers <= {-1, 0, 1, 2}:
+        return
+    column, words = table.column(label), f"write {_ENTAILED} for 0, {_NEUTRAL} for 1, {_CONTRADICTED} for 2 and {_NO_LABEL} for -1"
+    if [table.names[position].lower() for position in texts] == ["premise", "hypothesis"]:
+        raise UserError(f"{table.path}: column {column} has the relations of premises and hypotheses as numbers, "
+                        f"which would be read as scores: {words}")
+    if {0, 1} <= numbers and table.names[label].strip().lower() in ("label", "labels", "gold_label"):
+        log.warn(f"{table.path}: the numbers in column {column} are read as scores; if they are the classes of "
+                 f"NLI, where 0 is entailment, {words}")
 
 
 def _refuse_labels(table: Table, label: int) -> str:

@@ -153,6 +153,18 @@ def test_numbers_of_relations_are_no_scores(name, numbers, is_refused, tmp_path)
     assert opened(tmp_path, "train.jsonl", content, Given(["premise", name]), labelled=False).num_texts == 2
 
 
+@pytest.mark.parametrize("label, numbers, is_told", [
+    ("label", [0, 1, 2], True), ("Gold_Label", [2, -1, 0, 1], True), ("score", [0, 1, 2], False),
+    ("label", [0, 1, 2, 3], False), ("label", [0, 1], False), ("labels", [0, 0.5, 1, 2], False)])
+def test_scores_that_may_be_classes_of_nli_are_told(label, numbers, is_told, tmp_path, capsys):
+    content = lines(["sentence_A", "sentence_B", label], *[[*PAIR, number] for number in numbers])
+    assert opened(tmp_path, "train.tsv", content).has_scores
+    said = capsys.readouterr().err
+    assert ("WARNING" in said) == is_told
+    assert (f"numbers in column {label} are read as scores; if they are the classes of NLI, where 0 is entailment, "
+            "write entailment for 0, neutral for 1, contradiction for 2" in said) == is_told
+
+
 def test_a_question_and_its_paragraph_are_a_pair(tmp_path):
     content = dict(data=[dict(paragraphs=[dict(context="a cat sees the dog", qas=[
         dict(id="1", question="who ?"), dict(id="2", question="what ?")])])])
