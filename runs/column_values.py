@@ -87,9 +87,14 @@ def missing(labels: Sequence[str]) -> List[str]:
 
 
 def are_names(first: Sequence[str], others: Sequence[Sequence[str]], usual: Sequence[str]) -> bool:
-    """Whether a field of the first row is not repeated below, and a usual name or a word above numbers."""
+    """Whether a field of the first row is not repeated below, and a usual name or a word above numbers.
+
+    So is an empty first field above numbers that all differ, as pandas writes its index.
+    """
     for position, field in enumerate(first):
         below = [row[position] for row in others if position < len(row)]
+        if not (position or field.strip()) and len(first) > 1 and are_ids(below):
+            return True
         if field not in below and (field.strip().lower() in usual or (
                 len(below) >= _MIN_NUMBERS and are_mostly_numbers(below)
                 and form_of(field) == WORD and any(map(str.isalpha, field)))):

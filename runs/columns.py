@@ -14,7 +14,7 @@ from engine.disk.parts import Part
 from engine.errors import UserError
 from runs import column_values, table_head
 from runs.rows import Columns, Example, Split, read_split
-from runs.table_head import NAMES, NUMBERS, PAIRS, Place, Table
+from runs.table_head import NAMES, PAIRS, Place, Table
 
 _UNSURE_NAMES = ("answer", "response", "context", "document", "passage")  # of second texts, or of something else
 _SEPARATORS = "columns are separated by tabs in .tsv and .txt, by commas in .csv"
@@ -201,8 +201,7 @@ def _several(place: Place) -> Tuple[int, ...]:
 
 def _find_flags(positions: Dict[str, Place], table: Table) -> None:
     """Adds several free columns of 0 and 1 as the label's if it has none yet, else warns of them."""
-    free = [position for position in _free(positions, table)
-            if not (table.names and table.names[position].lower() in NUMBERS)]
+    free = [position for position in _free(positions, table) if not table.numbers_rows(position)]
     flags = [position for position in free if column_values.are_flags(table.values(position))]
     varying = [position for position in flags if len(set(map(str, table.values(position)))) > 1]
     label = positions.get("label")
@@ -285,6 +284,9 @@ def _find_by_values(positions: Dict[str, Place], role: str, table: Table,
     if not free:
         raise UserError(f"{table.path}: no column is left for the {role} ({table.describe()}); "
                         f"name it with --{role}_column")
+    rest = [position for position in free if not table.numbers_rows(position)]
+    if len(rest) > (role == "label" and "text" not in positions):  # a column is left for the text
+        free = rest
     positions[role] = min(free, key=lambda position: rank(table.values(position)))
 
 
