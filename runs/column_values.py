@@ -102,6 +102,13 @@ def are_names(first: Sequence[str], others: Sequence[Sequence[str]], usual: Sequ
     return False
 
 
+def number_columns(first: Sequence[str], others: Sequence[Sequence[str]]) -> bool:
+    """Whether the first row is 0, 1, 2 ... above texts, as pandas writes columns without names, also beside its index."""
+    numbers = first[not first[0]:]
+    return bool(numbers) and [*numbers] == [*map(str, range(len(numbers)))] and any(
+        holds_texts([row[position] for row in others if position < len(row)]) for position in range(len(first)))
+
+
 def no_labels(kind: label_types.Kind, values: Sequence[Any]) -> List[Any]:
     """The values that are no labels of this kind."""
     def is_label(value: Any) -> bool:

@@ -42,10 +42,11 @@ class Table(NamedTuple):
     """The first rows of a file. Made by `read`."""
     path: str
     format: str  # one of text_files.FORMATS
-    names: Tuple[str, ...]  # of the columns; empty without a header
+    names: Tuple[str, ...]  # of the columns; empty without a header, or if that has numbers
     width: int  # number of columns
     rows: List[Sequence[Any]]  # without the header
     only: Optional[Tuple[int, str]] = None  # see `rows.Columns`
+    header: bool = True  # whether the first line is one; also of JSON
 
     def position(self, column: str, role: str) -> int:
         """The index, from 0, of the column with this name or number. Raises a UserError."""
@@ -133,7 +134,7 @@ class Table(NamedTuple):
         if self.format == "jsonl":
             return f"its first objects have {', '.join(map(repr, self.names)) or 'no keys'}"
         if not self.names:
-            return (f"it has {self.width} columns and no header: give a column's number, from 1, "
+            return (f"it has {self.width} columns and no {'names' if self.header else 'header'}: give a column's number, from 1, "
                     "or set --header if the first line is one")
         return (f"its columns are {log.brief(', '.join(self.names))}"
                 + "; one that shares its name is given by its number, from 1" * (len({*self.names}) < self.width))
@@ -161,13 +162,19 @@ def read(path: str, header: Optional[bool], more_names: Sequence[str] = ()) -> T
     rows = [row for _, row in _first(read) if row is not None]
     if not rows:
         raise UserError(odd.first or f"{path} holds no examples")
+    is_numbered = False
     if header is None:
         # The first line of a plain text file is a text, even if it is a word like "text".
         is_plain_text = not path.lower().endswith((".tsv", ".csv")) and len(rows[0]) == 1
         others = [row for row in rows if row != rows[0]]  # a header may be repeated
-        header = not is_plain_text and column_values.are_names(rows[0], others, (*_HEADER_NAMES, *more_names))
-    names = tuple(name.strip() for name in rows[0]) if header else ()
-    return Table(path, kind, names, len(rows[0]), rows[1:] if header else rows)
+        is_numbered = not is_plain_text and column_values.number_columns(rows[0], others)
+        header = is_numbered or not is_plain_text and column_values.are_names(
+            rows[0], others, (*_HEADER_NAMES, *more_names))
+        if len(rows[0]) == 1 and not (header or is_plain_text):
+            log.info(f"{path}: no header line: its first line, {log.brief(repr(rows[0][0]))}, is a text; "
+                     "--header changes that")
+    names = tuple(name.strip() for name in rows[0]) if header and not is_numbered else ()
+    return Table(path, kind, names, len(rows[0]), rows[1:] if header else rows, header=header)
 
 
 def _first(rows: Iterable) -> Iterable:

@@ -181,7 +181,7 @@ def open_file(path: str, given: Given, *, labelled: bool) -> TextFile:
         places, keys = list(range(len(read))), tuple(table.names[position] for position in read)
     file = TextFile(
         path, layout, num_texts, table.format, tuple(places[:len(texts)]),
-        places[-1] if is_labelled else None, bool(table.names), len(keys) or table.width, keys)
+        places[-1] if is_labelled else None, table.header, len(keys) or table.width, keys)
     _report(file, table, texts, label)
     if not given.texts:
         columns.warn_of_unread(table, [position for position in range(table.width) if position not in (*texts, label)],
@@ -284,6 +284,6 @@ def _report(file: TextFile, table: Table, texts: Sequence[int], label: Optional[
     if label is not None:
         places.append(f"labels in column {table.column(label)}")
     header = "" if table.format == "jsonl" else (
-        ", after a header line" if table.names else ", no header line")
+        ", after a header line" if table.header else ", no header line")
     log.info(f"{file.path}: {file.describe()}: {', '.join(places)}{header}; to change that, set "
              "--text_column, --label_column or --header")

@@ -32,6 +32,7 @@ def lines(*rows, by="\t"):
     ("train.tsv", lines(PAIR, TRIPLE[:2]), {}, [PAIR, PAIR]),
     ("train.tsv", lines(TRIPLE, TRIPLE), {}, [TRIPLE, TRIPLE]),
     ("train.csv", lines(["anchor", "positive"], PAIR, by=","), {}, [PAIR]),
+    ("train.tsv", lines([0, 1], ["the quiet cat", "a dog"]), {}, [["the quiet cat", "a dog"]]),
     ("train.csv", lines(["id", "anchor", "positive", "negative_1", "negative_2"],
                         [1, *TRIPLE, "x"], by=","), {}, [[*TRIPLE, "x"]]),
     ("train.csv", lines(["answer", "question"], PAIR, by=","), {}, [PAIR[::-1]]),
