@@ -11,6 +11,7 @@ from encoder import label_types, written_labels
 FRACTION, INTEGER, MISSING, MISWRITTEN, WORD = range(5)
 # Three words, or four signs of a script without spaces.
 _PROSE = re.compile(r"[^\W\d_]+(?:\W+[^\W\d_]+){2}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{4}")
+_QUOTED = re.compile(r'"[^"]*(?:""[^"]*)*"')  # as in CSV
 ACCEPTED = "accept"  # Prodigy's answer to an example
 _MIN_NUMBERS = 10  # below a word, for it to be the name of the column
 _NO_VALUE = ("", "na", "nan", "none", "null")  # without marks, as of n/a
@@ -107,6 +108,12 @@ def number_columns(first: Sequence[str], others: Sequence[Sequence[str]]) -> boo
     numbers = first[not first[0]:]
     return bool(numbers) and [*numbers] == [*map(str, range(len(numbers)))] and any(
         holds_texts([row[position] for row in others if position < len(row)]) for position in range(len(first)))
+
+
+def are_quoted(rows: Sequence[Sequence[str]]) -> bool:
+    """Whether cells have CSV's quotes: some with doubled ones within, or the first row and a column, as R writes them."""
+    return any('""' in cell[1:-1] and _QUOTED.fullmatch(cell) for row in rows for cell in row) or (
+        all(map(_QUOTED.fullmatch, rows[0])) and any(all(map(_QUOTED.fullmatch, column)) for column in zip(*rows)))
 
 
 def no_labels(kind: label_types.Kind, values: Sequence[Any]) -> List[Any]:

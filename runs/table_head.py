@@ -162,6 +162,9 @@ def read(path: str, header: Optional[bool], more_names: Sequence[str] = ()) -> T
     rows = [row for _, row in _first(read) if row is not None]
     if not rows:
         raise UserError(odd.first or f"{path} holds no examples")
+    if kind == "tsv" and column_values.are_quoted(rows):
+        log.warn(f"{path}: quotes are text in .tsv and .txt, and cells begin and end with them; if they were added by "
+                 "the program that wrote the file, write it as .csv")
     is_numbered = False
     if header is None:
         # The first line of a plain text file is a text, even if it is a word like "text".
