@@ -104,14 +104,14 @@ def are_names(first: Sequence[str], others: Sequence[Sequence[str]], usual: Sequ
 
 
 def number_columns(first: Sequence[str], others: Sequence[Sequence[str]]) -> bool:
-    """Whether the first row is 0, 1, 2 ... above texts, as pandas writes columns without names, also beside its index."""
+    """Whether the first row is 0, 1, 2 ... above texts: pandas' columns without names, also beside its index."""
     numbers = first[not first[0]:]
-    return bool(numbers) and [*numbers] == [*map(str, range(len(numbers)))] and any(
+    return bool(numbers) and numbers == list(map(str, range(len(numbers)))) and any(
         holds_texts([row[position] for row in others if position < len(row)]) for position in range(len(first)))
 
 
 def are_quoted(rows: Sequence[Sequence[str]]) -> bool:
-    """Whether cells have CSV's quotes: some with doubled ones within, or the first row and a column, as R writes them."""
+    """Whether cells have CSV's quotes: some with doubled ones within or, as of R, the first row and a column."""
     return any('""' in cell[1:-1] and _QUOTED.fullmatch(cell) for row in rows for cell in row) or (
         all(map(_QUOTED.fullmatch, rows[0])) and any(all(map(_QUOTED.fullmatch, column)) for column in zip(*rows)))
 

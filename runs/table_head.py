@@ -112,7 +112,8 @@ class Table(NamedTuple):
         counts = column_values.count_rows(values)
         if self.names and not counts:
             name = self.names[position].strip().lower()
-            counts = name in NUMBERS or (not name or name.startswith("unnamed:")) and not column_values.holds_texts(values)
+            counts = name in NUMBERS or (
+                not name or name.startswith("unnamed:")) and not column_values.holds_texts(values)
         return counts
 
     def is_partial(self, position: int) -> bool:
@@ -134,8 +135,8 @@ class Table(NamedTuple):
         if self.format == "jsonl":
             return f"its first objects have {', '.join(map(repr, self.names)) or 'no keys'}"
         if not self.names:
-            return (f"it has {self.width} columns and no {'names' if self.header else 'header'}: give a column's number, from 1, "
-                    "or set --header if the first line is one")
+            return (f"it has {self.width} columns and no {'names' if self.header else 'header'}: "
+                    "give a column's number, from 1, or set --header if the first line is one")
         return (f"its columns are {log.brief(', '.join(self.names))}"
                 + "; one that shares its name is given by its number, from 1" * (len({*self.names}) < self.width))
 

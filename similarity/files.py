@@ -262,7 +262,8 @@ def _check_scores(table: Table, texts: Sequence[int], label: int) -> None:
     numbers = {float(text) for text in map(str, table.values(label)) if column_values.are_numbers([text])}
     if not table.names or not {2} <= numbers <= {-1, 0, 1, 2}:
         return
-    column, words = table.column(label), f"write {_ENTAILED} for 0, {_NEUTRAL} for 1, {_CONTRADICTED} for 2 and {_NO_LABEL} for -1"
+    column = table.column(label)
+    words = f"write {_ENTAILED} for 0, {_NEUTRAL} for 1, {_CONTRADICTED} for 2 and {_NO_LABEL} for -1"
     if [table.names[position].lower() for position in texts] == ["premise", "hypothesis"]:
         raise UserError(f"{table.path}: column {column} has the relations of premises and hypotheses as numbers, "
                         f"which would be read as scores: {words}")

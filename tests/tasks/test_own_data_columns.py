@@ -87,16 +87,18 @@ def test_a_first_line_that_is_taken_for_a_text_is_told(name, first, header, is_t
     odd = OddRows("")
     examples, _ = columns.read_texts(str(tmp_path / name), columns.Roles(), header, odd, takes_pairs=False)
     assert len(list(examples)) == (2 if header or first == "text" else 3)
-    assert (f"{name}: no header line: its first line, 'message', is a text; --header changes that" in capsys.readouterr().err
-            ) == is_told
+    said = f"{name}: no header line: its first line, 'message', is a text; --header changes that"
+    assert (said in capsys.readouterr().err) == is_told
 
 
 @pytest.mark.parametrize("header, start", [("0", ""), ("0,1", ""), (",0", "{},"), (",0,1", "{},")])
 def test_a_header_of_numbers_is_one(header, start, tmp_path, capsys):
     """Columns without names, as pandas writes them."""
-    form = f'{start}"{{}}"' + ",good" * ("1" in header) + "\n"
-    (tmp_path / "test.csv").write_text(header + "\n" + "".join(form.format(*[row, text][not start:]) for row, text in enumerate(TEXTS)))
-    trained = Classification(label_types.SingleLabel(["bad", "good"]), False, columns.Trained("text", None, "label", None, 2))
+    form = start + '"{}"' + ",good" * ("1" in header) + "\n"
+    rows = "".join(form.format(*[row, text][not start:]) for row, text in enumerate(TEXTS))
+    (tmp_path / "test.csv").write_text(header + "\n" + rows)
+    kind = label_types.SingleLabel(["bad", "good"])
+    trained = Classification(kind, False, columns.Trained("text", None, "label", None, 2))
     assert [text for text, *_ in rows_of(user_task(tmp_path, ["test"], trained), "test")] == TEXTS
     said = capsys.readouterr().err
     assert f"a header line, text in column {len(start) // 3 + 1}" in said and "no header line" not in said
