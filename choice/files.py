@@ -192,7 +192,7 @@ def open_file(path: str, given: Layout, header: Optional[bool], *, labelled: boo
                  if any(isinstance(value, (list, dict)) for value in table.values(position))]
     else:
         table = table_head.read(path, header, _HEADER_NAMES)
-        split = Split(path, Columns(tuple(range(table.width)), header=bool(table.names), width=table.width), table.format)
+        split = Split(path, Columns(tuple(range(table.width)), header=table.header, width=table.width), table.format)
         names = tuple(map(table.column, range(table.width)))
     if like.choice_columns and (table.names or table.width == like.num_columns) and all(
             name in names for name in (*like.text_columns, *like.choice_columns)):

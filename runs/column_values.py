@@ -11,6 +11,7 @@ from encoder import label_types, written_labels
 FRACTION, INTEGER, MISSING, MISWRITTEN, WORD = range(5)
 # Three words, or four signs of a script without spaces.
 _PROSE = re.compile(r"[^\W\d_]+(?:\W+[^\W\d_]+){2}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{4}")
+_QUOTED = re.compile(r'"[^"]*(?:""[^"]*)*"')  # as in CSV
 ACCEPTED = "accept"  # Prodigy's answer to an example
 _MIN_NUMBERS = 10  # below a word, for it to be the name of the column
 _NO_VALUE = ("", "na", "nan", "none", "null")  # without marks, as of n/a
@@ -48,6 +49,12 @@ def count_rows(values: Sequence[Any]) -> bool:
     return bool(first) and texts == [f"{first.group(1)}{int(first.group(2)) + place}" for place in range(len(texts))]
 
 
+def are_ids(values: Sequence[Any]) -> bool:
+    """Whether these are many whole numbers, each another."""
+    texts = list(map(str, values))
+    return len(texts) == len(set(texts)) >= _MIN_NUMBERS and all(form_of(text) == INTEGER for text in texts)
+
+
 def are_flags(values: Sequence[Any]) -> bool:
     """Whether nearly all are 0 or 1; reading the file reports the others."""
     return 0 < 10 * sum(map(written_labels.is_flag, values)) >= 9 * len(values)
@@ -81,14 +88,32 @@ def missing(labels: Sequence[str]) -> List[str]:
 
 
 def are_names(first: Sequence[str], others: Sequence[Sequence[str]], usual: Sequence[str]) -> bool:
-    """Whether a field of the first row is not repeated below, and a usual name or a word above numbers."""
+    """Whether a field of the first row is not repeated below, and a usual name or a word above numbers.
+
+    So is an empty first field above numbers that all differ, as pandas writes its index.
+    """
     for position, field in enumerate(first):
         below = [row[position] for row in others if position < len(row)]
+        if not (position or field.strip()) and len(first) > 1 and are_ids(below):
+            return True
         if field not in below and (field.strip().lower() in usual or (
                 len(below) >= _MIN_NUMBERS and are_mostly_numbers(below)
                 and form_of(field) == WORD and any(map(str.isalpha, field)))):
             return True
     return False
+
+
+def number_columns(first: Sequence[str], others: Sequence[Sequence[str]]) -> bool:
+    """Whether the first row is 0, 1, 2 ... above texts: pandas' columns without names, also beside its index."""
+    numbers = first[not first[0]:]
+    return bool(numbers) and numbers == list(map(str, range(len(numbers)))) and any(
+        holds_texts([row[position] for row in others if position < len(row)]) for position in range(len(first)))
+
+
+def are_quoted(rows: Sequence[Sequence[str]]) -> bool:
+    """Whether cells have CSV's quotes: some with doubled ones within or, as of R, the first row and a column."""
+    return any('""' in cell[1:-1] and _QUOTED.fullmatch(cell) for row in rows for cell in row) or (
+        all(map(_QUOTED.fullmatch, rows[0])) and any(all(map(_QUOTED.fullmatch, column)) for column in zip(*rows)))
 
 
 def no_labels(kind: label_types.Kind, values: Sequence[Any]) -> List[Any]:

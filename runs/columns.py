@@ -14,7 +14,7 @@ from engine.disk.parts import Part
 from engine.errors import UserError
 from runs import column_values, table_head
 from runs.rows import Columns, Example, Split, read_split
-from runs.table_head import NAMES, NUMBERS, PAIRS, Place, Table
+from runs.table_head import NAMES, PAIRS, Place, Table
 
 _UNSURE_NAMES = ("answer", "response", "context", "document", "passage")  # of second texts, or of something else
 _SEPARATORS = "columns are separated by tabs in .tsv and .txt, by commas in .csv"
@@ -124,7 +124,7 @@ def find(table: Table, given: Roles, *, labelled: bool, takes_pairs: Optional[bo
     by_number = bool(not labelled and known.text and not (given.text or table.names))
     if by_number and table.width > 1 and kind:
         _check_numbers(positions, table, known.label and table.place(known.label, "label"), kind)
-    if table.names or table.width > 1:
+    if table.header or table.width > 1:
         _report(table, roles, given if by_number else known, _free(positions, table),
                 "as in training" if by_number else "detected")
     if not known.text:
@@ -176,7 +176,7 @@ def check_commas(table: Table, trained_text: Optional[str] = None) -> None:
         if len(lines) > 1 and len(counts) == 1 and 0 not in counts:
             raise UserError(f"{table.path} has no commas between columns, and {mark!r} on each line, as in "
                             f"{log.brief(repr(lines[0]))}; {_SEPARATORS}. If each line is a text, set --text_column=1")
-    if table.names or table.width < 2:
+    if table.header or table.width < 2:
         return
     num_spaced = sum(any(field[:1] == " " for field in row[1:]) for row in table.rows)
     if trained_text and 2 * num_spaced <= len(table.rows) and not any(
@@ -201,8 +201,7 @@ def _several(place: Place) -> Tuple[int, ...]:
 
 def _find_flags(positions: Dict[str, Place], table: Table) -> None:
     """Adds several free columns of 0 and 1 as the label's if it has none yet, else warns of them."""
-    free = [position for position in _free(positions, table)
-            if not (table.names and table.names[position].lower() in NUMBERS)]
+    free = [position for position in _free(positions, table) if not table.numbers_rows(position)]
     flags = [position for position in free if column_values.are_flags(table.values(position))]
     varying = [position for position in flags if len(set(map(str, table.values(position)))) > 1]
     label = positions.get("label")
@@ -285,6 +284,9 @@ def _find_by_values(positions: Dict[str, Place], role: str, table: Table,
     if not free:
         raise UserError(f"{table.path}: no column is left for the {role} ({table.describe()}); "
                         f"name it with --{role}_column")
+    rest = [position for position in free if not table.numbers_rows(position)]
+    if len(rest) > (role == "label" and "text" not in positions):  # a column is left for the text
+        free = rest
     positions[role] = min(free, key=lambda position: rank(table.values(position)))
 
 
@@ -295,7 +297,7 @@ def _report(table: Table, roles: Roles, known: Roles, free: Sequence[int], basis
     ways = [f"--{role}_column" for role, column in roles._asdict().items()
             if column and not getattr(known, role)]
     if parts and table.format != "jsonl":
-        parts.insert(0, "a header line" if table.names else "no header line")
+        parts.insert(0, "a header line" if table.header else "no header line")
         ways.insert(0, "--header")
     if parts:
         for what, is_partial in (("not read", False), ("not read and only in some objects", True)):
@@ -325,7 +327,7 @@ def split_of(table: Table, roles: Roles) -> Split:
     if isinstance(label, tuple):
         labels = (tuple(roles.label.split(",")) if table.names else written_labels.unnamed(len(label)))
     columns = Columns(tuple(places[role] for role in ("text", "text_pair") if role in places), label,
-                      header=bool(table.names), only=only, width=None if keys else table.width)
+                      header=table.header, only=only, width=None if keys else table.width)
     return Split(table.path, columns, table.format, keys, labels)
 
 

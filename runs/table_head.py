@@ -42,10 +42,11 @@ class Table(NamedTuple):
     """The first rows of a file. Made by `read`."""
     path: str
     format: str  # one of text_files.FORMATS
-    names: Tuple[str, ...]  # of the columns; empty without a header
+    names: Tuple[str, ...]  # of the columns; empty without a header, or if that has numbers
     width: int  # number of columns
     rows: List[Sequence[Any]]  # without the header
     only: Optional[Tuple[int, str]] = None  # see `rows.Columns`
+    header: bool = True  # whether the first line is one; also of JSON
 
     def position(self, column: str, role: str) -> int:
         """The index, from 0, of the column with this name or number. Raises a UserError."""
@@ -98,12 +99,22 @@ class Table(NamedTuple):
         if isinstance(position, tuple):
             return ",".join(map(self.column, position))
         name = self.names[position] if self.names else ""
-        return name if self.names.count(name) == 1 else str(position + 1)
+        return name if name and self.names.count(name) == 1 else str(position + 1)
 
     def values(self, position: int) -> List[Any]:
         """The column's values in the first rows that have one."""
         return [row[position] for row in self.rows
                 if position < len(row) and row[position] is not None]
+
+    def numbers_rows(self, position: int) -> bool:
+        """Whether a column numbers the rows, by its name (pandas writes none or 'Unnamed: 0') or its values."""
+        values = self.values(position)
+        counts = column_values.count_rows(values)
+        if self.names and not counts:
+            name = self.names[position].strip().lower()
+            counts = name in NUMBERS or (
+                not name or name.startswith("unnamed:")) and not column_values.holds_texts(values)
+        return counts
 
     def is_partial(self, position: int) -> bool:
         """Whether only some JSON objects have this key."""
@@ -124,8 +135,8 @@ class Table(NamedTuple):
         if self.format == "jsonl":
             return f"its first objects have {', '.join(map(repr, self.names)) or 'no keys'}"
         if not self.names:
-            return (f"it has {self.width} columns and no header: give a column's number, from 1, "
-                    "or set --header if the first line is one")
+            return (f"it has {self.width} columns and no {'names' if self.header else 'header'}: "
+                    "give a column's number, from 1, or set --header if the first line is one")
         return (f"its columns are {log.brief(', '.join(self.names))}"
                 + "; one that shares its name is given by its number, from 1" * (len({*self.names}) < self.width))
 
@@ -152,13 +163,22 @@ def read(path: str, header: Optional[bool], more_names: Sequence[str] = ()) -> T
     rows = [row for _, row in _first(read) if row is not None]
     if not rows:
         raise UserError(odd.first or f"{path} holds no examples")
+    if kind == "tsv" and column_values.are_quoted(rows):
+        log.warn(f"{path}: quotes are text in .tsv and .txt, and cells begin and end with them; if they were added by "
+                 "the program that wrote the file, write it as .csv")
+    is_numbered = False
     if header is None:
         # The first line of a plain text file is a text, even if it is a word like "text".
         is_plain_text = not path.lower().endswith((".tsv", ".csv")) and len(rows[0]) == 1
         others = [row for row in rows if row != rows[0]]  # a header may be repeated
-        header = not is_plain_text and column_values.are_names(rows[0], others, (*_HEADER_NAMES, *more_names))
-    names = tuple(name.strip() for name in rows[0]) if header else ()
-    return Table(path, kind, names, len(rows[0]), rows[1:] if header else rows)
+        is_numbered = not is_plain_text and column_values.number_columns(rows[0], others)
+        header = is_numbered or not is_plain_text and column_values.are_names(
+            rows[0], others, (*_HEADER_NAMES, *more_names))
+        if len(rows[0]) == 1 and not (header or is_plain_text):
+            log.info(f"{path}: no header line: its first line, {log.brief(repr(rows[0][0]))}, is a text; "
+                     "--header changes that")
+    names = tuple(name.strip() for name in rows[0]) if header and not is_numbered else ()
+    return Table(path, kind, names, len(rows[0]), rows[1:] if header else rows, header=header)
 
 
 def _first(rows: Iterable) -> Iterable:

@@ -12,6 +12,7 @@ A question of a file in SQuAD's format (.json) is an anchor, and its paragraph t
 
 import collections
 import itertools
+import re
 from typing import Any, Counter, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from encoder.label_types import Regression, SingleLabel
@@ -33,7 +34,7 @@ _ANCHORS = ("anchor", "query", "question", "question1", "sentence1", "premise", 
             *(first for first, _ in table_head.PAIRS))
 _POSITIVES = ("positive", "question2", "sentence2", "hypothesis", "answer", "passage", "document",
               "context", "text_b", "text_pair", *(second for _, second in table_head.PAIRS))
-_NEGATIVES = ("negative", "hard_negative")  # or names that begin so
+_NEGATIVE = re.compile(r"(hard_)?negative([_ -]?\d+)?")
 _LABELS = ("score", "similarity", "label", "labels", "gold_label", "is_duplicate")
 _HEADER_NAMES = ("anchor", "positive", "negative", "context", "is_duplicate")
 
@@ -180,7 +181,7 @@ def open_file(path: str, given: Given, *, labelled: bool) -> TextFile:
         places, keys = list(range(len(read))), tuple(table.names[position] for position in read)
     file = TextFile(
         path, layout, num_texts, table.format, tuple(places[:len(texts)]),
-        places[-1] if is_labelled else None, bool(table.names), len(keys) or table.width, keys)
+        places[-1] if is_labelled else None, table.header, len(keys) or table.width, keys)
     _report(file, table, texts, label)
     if not given.texts:
         columns.warn_of_unread(table, [position for position in range(table.width) if position not in (*texts, label)],
@@ -195,12 +196,12 @@ def _columns(table: Table, given: Given, labelled: bool) -> Tuple[List[int], Opt
     if given.label and (labelled or given.label in table.names or given.label.isdecimal()
                         and int(given.label) <= table.width and not table.names):
         label = table.position(given.label, "label")
-    free = [position for position in range(table.width) if position not in (*texts, label)
-            and not (table.names[position].strip().lower() in table_head.NUMBERS if table.names
-                     else column_values.count_rows(table.values(position)))]
+    free = [position for position in range(table.width) if position not in (*texts, label)]
     if label is None:
-        label = _detected_label(table, free, bool(texts))
+        label = table.named(_LABELS, "label", free)
     if not texts:
+        free = _without_numbers(table, [position for position in free if position != label])
+        label = _detected_label(table, free) if label is None else label
         partial = [position for position in free if table.is_partial(position)]
         texts = [position for position in free if position not in (label, *partial)]
         if partial:
@@ -219,17 +220,25 @@ def _columns(table: Table, given: Given, labelled: bool) -> Tuple[List[int], Opt
 
 def _named_texts(table: Table) -> List[int]:
     """The columns of texts by their names; none if there is no pair."""
-    pair = table.named_pair(itertools.product(_ANCHORS, _POSITIVES))
+    pair = table.named_pair(pair for pair in itertools.product(_ANCHORS, _POSITIVES) if pair[0] != pair[1])
     return [*pair, *(position for position, name in enumerate(table.names)
-                     if pair and name.lower().startswith(_NEGATIVES))]
+                     if pair and _NEGATIVE.fullmatch(name.strip().lower()))]
 
 
-def _detected_label(table: Table, free: Sequence[int], knows_texts: bool) -> Optional[int]:
-    """A free column with a label's name or, if the texts are not known yet, with labels in it."""
-    named = table.named(_LABELS, "label", free)
-    if named is not None or knows_texts or table.width < 2:
-        return named
-    labels = [position for position in free if table.rows and _layout_of(table.values(position))]
+def _without_numbers(table: Table, free: Sequence[int]) -> List[int]:
+    """The free columns but those that number the rows or have ids, which the log names."""
+    numbers = [position for position in free if table.numbers_rows(position)
+               or table.width > 1 and column_values.are_ids(table.values(position))]
+    if numbers:
+        log.info(f"{table.path}: column {', '.join(map(table.column, numbers))} numbers the rows, and is not read; "
+                 f"to read scores there, set --label_column={table.column(numbers[0])}")
+    return [position for position in free if position not in numbers]
+
+
+def _detected_label(table: Table, free: Sequence[int]) -> Optional[int]:
+    """A free column with labels in it."""
+    labels = [position for position in free
+              if table.width > 1 and table.rows and _layout_of(table.values(position))]
     if len(labels) > 1:
         raise UserError(f"{table.path}: several columns have nothing but numbers or labels; "
                         f"{table.describe()}; name those to read with --text_column and "
@@ -246,13 +255,21 @@ def _layout_of(labels: Sequence[Any]) -> Optional[str]:
 
 
 def _check_scores(table: Table, texts: Sequence[int], label: int) -> None:
-    """Raises a UserError if the scores of premises and hypotheses are Hugging Face's numbers of relations."""
+    """Raises a UserError if the scores of premises and hypotheses are Hugging Face's numbers of relations.
+
+    Warns of columns with other names if theirs may be, too.
+    """
     numbers = {float(text) for text in map(str, table.values(label)) if column_values.are_numbers([text])}
-    if table.names and {2} <= numbers <= {-1, 0, 1, 2} and [
-            table.names[position].lower() for position in texts] == ["premise", "hypothesis"]:
-        raise UserError(f"{table.path}: column {table.column(label)} has the relations of premises and hypotheses "
-                        f"as numbers, which would be read as scores: write {_ENTAILED} for 0, {_NEUTRAL} for 1, "
-                        f"{_CONTRADICTED} for 2 and {_NO_LABEL} for -1")
+    if not table.names or not {2} <= numbers <= {-1, 0, 1, 2}:
+        return
+    column = table.column(label)
+    words = f"write {_ENTAILED} for 0, {_NEUTRAL} for 1, {_CONTRADICTED} for 2 and {_NO_LABEL} for -1"
+    if [table.names[position].lower() for position in texts] == ["premise", "hypothesis"]:
+        raise UserError(f"{table.path}: column {column} has the relations of premises and hypotheses as numbers, "
+                        f"which would be read as scores: {words}")
+    if {0, 1} <= numbers and table.names[label].strip().lower() in ("label", "labels", "gold_label"):
+        log.warn(f"{table.path}: the numbers in column {column} are read as scores; if they are the classes of "
+                 f"NLI, where 0 is entailment, {words}")
 
 
 def _refuse_labels(table: Table, label: int) -> str:
@@ -268,6 +285,6 @@ def _report(file: TextFile, table: Table, texts: Sequence[int], label: Optional[
     if label is not None:
         places.append(f"labels in column {table.column(label)}")
     header = "" if table.format == "jsonl" else (
-        ", after a header line" if table.names else ", no header line")
+        ", after a header line" if table.header else ", no header line")
     log.info(f"{file.path}: {file.describe()}: {', '.join(places)}{header}; to change that, set "
              "--text_column, --label_column or --header")

@@ -220,7 +220,8 @@ def recording(output_dir: str, record: Record, is_chief: bool) -> Iterator[None]
     if not is_chief:
         yield
         return
-    path, earlier = os.path.join(output_dir, FILE), load(output_dir)
+    path = os.path.join(output_dir, FILE)
+    earlier = files.read_text(path, "the run's record") if os.path.exists(path) else ""
     before = checkpoint_files.list_checkpoints(output_dir)
     try:  # a signal may arrive once the file exists
         write(output_dir, record)
@@ -231,7 +232,7 @@ def recording(output_dir: str, record: Record, is_chief: bool) -> Iterator[None]
             if not left:
                 os.remove(path)
             elif earlier and left[-1:] == before[-1:]:
-                write(output_dir, earlier)
+                files.write_text(path, earlier)
 
 
 def update(output_dir: str, **changes: Any) -> None:

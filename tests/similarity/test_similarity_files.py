@@ -32,6 +32,7 @@ def lines(*rows, by="\t"):
     ("train.tsv", lines(PAIR, TRIPLE[:2]), {}, [PAIR, PAIR]),
     ("train.tsv", lines(TRIPLE, TRIPLE), {}, [TRIPLE, TRIPLE]),
     ("train.csv", lines(["anchor", "positive"], PAIR, by=","), {}, [PAIR]),
+    ("train.tsv", lines([0, 1], ["the quiet cat", "a dog"]), {}, [["the quiet cat", "a dog"]]),
     ("train.csv", lines(["id", "anchor", "positive", "negative_1", "negative_2"],
                         [1, *TRIPLE, "x"], by=","), {}, [[*TRIPLE, "x"]]),
     ("train.csv", lines(["answer", "question"], PAIR, by=","), {}, [PAIR[::-1]]),
@@ -53,6 +54,42 @@ def test_numbers_of_rows_are_no_scores_and_no_texts(form, tmp_path):
     file = opened(tmp_path, "train.tsv", lines(*rows))
     assert [example.texts for example in file.examples()] == [(text, other) for _, text, other in rows]
     assert not file.has_scores
+
+
+IDS = [1000 + 7 * row for row in range(12)]
+
+
+@pytest.mark.parametrize("name, ids, header, column", [
+    ("train.csv", range(12), ",title,body", "1"), ("train.csv", IDS, ",title,body", "1"),
+    ("train.csv", [0, 1] * 6, "Unnamed: 0,title,body", "Unnamed: 0"), ("train.csv", range(5, 17), "row,title,body", "row"),
+    ("train.csv", IDS, "paper_id,title,body", "paper_id"), ("train.tsv", IDS, "", "1"),
+    ("train.jsonl", range(500, 512), "post_id,utterance,reply", "post_id"),
+    ("train.jsonl", IDS, "post_id,utterance,reply", "post_id")])
+def test_numbers_of_rows_and_ids_are_no_scores(name, ids, header, column, tmp_path, capsys):
+    rows = [(number, f"a cat {place}", "a dog") for place, number in enumerate(ids)]
+    if name.endswith("jsonl"):
+        content = "".join(json.dumps(dict(zip(header.split(","), row))) + "\n" for row in rows)
+    else:
+        content = lines(*[header.split(",")] * bool(header), *rows, by="," if name.endswith("csv") else "\t")
+    file = opened(tmp_path, name, content)
+    assert [example.texts for example in file.examples()] == [row[1:] for row in rows] and not file.has_scores
+    assert f"column {column} numbers the rows, and is not read; to read scores there, set --label_column={column}" in (
+        capsys.readouterr().err)
+    file = opened(tmp_path, name, content, Given(label=column))
+    assert file.has_scores and [example.label for example in file.examples()] == list(ids)
+
+
+@pytest.mark.parametrize("header", ["", "x\ty\tz\n", "sentence1\tsentence2\tscore\n"])
+@pytest.mark.parametrize("scores", [[0.5 + row for row in range(12)], [0, 1] * 6, [*range(6)] * 2, [3, 1000, 7]])
+def test_other_numbers_are_scores(header, scores, tmp_path):
+    content = header + lines(*[(f"a cat {place}", "a dog", score) for place, score in enumerate(scores)])
+    file = opened(tmp_path, "train.tsv", content, Given(header=bool(header)))
+    assert file.has_scores and [example.label for example in file.examples()] == scores
+
+
+def test_a_column_that_is_named_as_scores_may_count(tmp_path):
+    content = lines(("title", "body", "score"), *[(f"a cat {score}", "a dog", score) for score in range(12)])
+    assert [example.label for example in opened(tmp_path, "train.tsv", content).examples()] == list(range(12))
 
 
 @pytest.mark.parametrize("names, flag", [(["sentence1", "sentence2", "score", "score"], "label"),
@@ -115,6 +152,18 @@ def test_numbers_of_relations_are_no_scores(name, numbers, is_refused, tmp_path)
         assert opened(tmp_path, "train.jsonl", content, Given(["premise", name])).has_scores
     # Labels of a test set are not read.
     assert opened(tmp_path, "train.jsonl", content, Given(["premise", name]), labelled=False).num_texts == 2
+
+
+@pytest.mark.parametrize("label, numbers, is_told", [
+    ("label", [0, 1, 2], True), ("Gold_Label", [2, -1, 0, 1], True), ("score", [0, 1, 2], False),
+    ("label", [0, 1, 2, 3], False), ("label", [0, 1], False), ("labels", [0, 0.5, 1, 2], False)])
+def test_scores_that_may_be_classes_of_nli_are_told(label, numbers, is_told, tmp_path, capsys):
+    content = lines(["sentence_A", "sentence_B", label], *[[*PAIR, number] for number in numbers])
+    assert opened(tmp_path, "train.tsv", content).has_scores
+    said = capsys.readouterr().err
+    assert ("WARNING" in said) == is_told
+    assert (f"numbers in column {label} are read as scores; if they are the classes of NLI, where 0 is entailment, "
+            "write entailment for 0, neutral for 1, contradiction for 2" in said) == is_told
 
 
 def test_a_question_and_its_paragraph_are_a_pair(tmp_path):
@@ -282,6 +331,22 @@ def test_csv_that_may_be_texts_with_commas_is_refused_with_the_ways_out(tmp_path
         with pytest.raises(UserError, match="CSV without a header.* .txt.* --text_column"):
             opened(tmp_path, "texts.csv", content, labelled=labelled)
     assert opened(tmp_path, "texts.csv", content, Given(["1", "2"])).num_texts == 2
+
+
+@pytest.mark.parametrize("name, is_read", [
+    ("negative", True), ("Hard_Negative", True), ("negative_12", True), ("negative2", True),
+    ("negative_id", False), ("negative_score", False), ("hard_negatives_source", False)])
+def test_negatives_have_that_name_or_a_number_behind_it(name, is_read, tmp_path):
+    file = opened(tmp_path, "train.csv", lines(["query", "positive", name], TRIPLE, by=","))
+    assert [example.texts for example in file.examples()] == [tuple(TRIPLE[:2 + is_read])]
+
+
+@pytest.mark.parametrize("header, texts", [
+    ("sentence", [0]), ("id,sentence", [1]), ("context,response", [0, 1]), ("answer,context", [1, 0])])
+def test_one_column_is_no_pair(header, texts, tmp_path):
+    row = ["the quiet cat", "the small dog"][:header.count(",") + 1]
+    file = opened(tmp_path, "train.csv", lines(header.split(","), row, by=","))
+    assert [example.texts for example in file.examples()] == [tuple(row[place] for place in texts)]
 
 
 def test_query1_and_query2_are_a_pair(tmp_path):

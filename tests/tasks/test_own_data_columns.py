@@ -7,11 +7,12 @@ import pytest
 from commands import ends_with_error, run_here
 from conftest import on_tensorflow_2
 from encoder import label_types
+from engine.data.text_files import OddRows
 from engine.errors import UserError
 from runs import columns, predict, table_head
 from task_files import user_task
 from tasks.model_folder import Classification
-from test_own_data import rows_of
+from test_own_data import make_task, rows_of
 from test_own_data_layouts import CSV, FLAGS, NAMES, TEXTS
 
 LINES = "The quiet sailors wait, near the bridge.\nTwo farmers sleep, beside a horse.\n"
@@ -76,6 +77,45 @@ def test_the_columns_of_the_training_are_named_and_checked_by_their_values(kind,
     with pytest.raises(UserError, match="column 2 had the texts in training, and has labels here.*--text_column"):
         roles_of(TEXTS, labels * 12)
     assert user_task(tmp_path, ["test"], trained, text_column="1").test.columns.texts == (0,)
+
+
+@pytest.mark.parametrize("name, first, header, is_told", [
+    ("texts.csv", "message", None, True), ("texts.tsv", "message", None, True), ("texts.tsv", "message", False, False),
+    ("texts.txt", "message", None, False), ("texts.tsv", "text", None, False), ("texts.tsv", "message", True, False)])
+def test_a_first_line_that_is_taken_for_a_text_is_told(name, first, header, is_told, tmp_path, capsys):
+    (tmp_path / name).write_text("".join(f"{line}\n" for line in [first, "the rain fell", "the sea is calm"]))
+    odd = OddRows("")
+    examples, _ = columns.read_texts(str(tmp_path / name), columns.Roles(), header, odd, takes_pairs=False)
+    assert len(list(examples)) == (2 if header or first == "text" else 3)
+    said = f"{name}: no header line: its first line, 'message', is a text; --header changes that"
+    assert (said in capsys.readouterr().err) == is_told
+
+
+@pytest.mark.parametrize("header, start", [("0", ""), ("0,1", ""), (",0", "{},"), (",0,1", "{},")])
+def test_a_header_of_numbers_is_one(header, start, tmp_path, capsys):
+    """Columns without names, as pandas writes them."""
+    form = start + '"{}"' + ",good" * ("1" in header) + "\n"
+    rows = "".join(form.format(*[row, text][not start:]) for row, text in enumerate(TEXTS))
+    (tmp_path / "test.csv").write_text(header + "\n" + rows)
+    kind = label_types.SingleLabel(["bad", "good"])
+    trained = Classification(kind, False, columns.Trained("text", None, "label", None, 2))
+    assert [text for text, *_ in rows_of(user_task(tmp_path, ["test"], trained), "test")] == TEXTS
+    said = capsys.readouterr().err
+    assert f"a header line, text in column {len(start) // 3 + 1}" in said and "no header line" not in said
+
+
+def test_a_model_of_numbered_columns_reads_files_without_a_header(tmp_path):
+    body = "".join(f'{"good bad".split()[row % 2]},"{text}"\n' for row, text in enumerate(TEXTS))
+    task = make_task(tmp_path, {"train.csv": "0,1\n" + body, "dev.csv": body})
+    assert rows_of(task, "train") == rows_of(task, "dev") and len(rows_of(task, "dev")) == len(TEXTS)
+    with pytest.raises(UserError, match="no column '0' for --text_column; it has 2 columns and no names.*number, from 1"):
+        make_task(tmp_path, {"train.csv": "0,1\n" + body}, text_column="0")
+
+
+@pytest.mark.parametrize("content", ["0,1\ngood,bad\n", "1,2\ngood,the sea is calm\n", '0,2\ngood,"the sea is calm"\n'])
+def test_other_numbers_are_no_header(content, tmp_path):
+    (tmp_path / "train.csv").write_text(content)
+    assert not table_head.read(str(tmp_path / "train.csv"), None).header
 
 
 @on_tensorflow_2

@@ -351,6 +351,41 @@ def test_what_prodigys_users_did_not_accept_is_left_out_and_counted(file, tmp_pa
     assert make_task(tmp_path, {file: written(values)}).kind.labels == ("accept", "ignore", "reject")
 
 
+@pytest.mark.parametrize("header, ids", [
+    (",tweet,feeling", range(24)), ("Unnamed: 0,tweet,price", range(24)), (",tweet,feeling", range(100, 0, -4)),
+    (",tweet,price", range(24)), ("ID,tweet,price", range(24)), ("number,tweet,price", range(24))])
+def test_a_column_that_numbers_the_rows_has_no_role(header, ids, tmp_path, capsys):
+    labels = [f"{row}.25" if "price" in header else "good bad".split()[row % 2] for row in range(24)]
+    content = header + "\n" + "".join(f'{row},"{text}",{label}\n' for row, text, label in zip(ids, TEXTS, labels))
+    task = make_task(tmp_path, {"train.csv": content, "test.csv": content})
+    numbers = header.split(",")[0] or "1"
+    assert f"a header line, text in column tweet, label in column {header.split(',')[2]}, not read: {numbers} " in (
+        capsys.readouterr().err)
+    assert [(text, str(label)) for text, _, label in rows_of(task, "train")] == list(zip(TEXTS, labels))
+    assert [text for text, *_ in rows_of(task, "test")] == TEXTS
+
+
+def test_a_column_that_counts_is_the_label_if_no_other_is_left(tmp_path):
+    task = make_task(tmp_path, {"train.tsv": "".join(f"{text}\t{row}\n" for row, text in enumerate(TEXTS))},
+                     label_kind="regression")
+    assert [label for *_, label in rows_of(task, "train")] == [str(row) for row in range(24)]
+
+
+@pytest.mark.parametrize("name, content, is_told", [
+    ("x.tsv", '"text"\t"label"\n"the sea"\t1\n"the rain"\t0\n', True),  # R without names of rows
+    ("x.tsv", '"text"\t"label"\n"1"\t"the sea"\t"good"\n', True), ("x.txt", '"the sea"\n"the rain"\n', True),
+    ("x.tsv", 'text\tlabel\nthe sea\t1\n"a ""big"" sea"\t0\n', True), ("x.tsv", 'the sea\t1\n"""Go"" he said"\t0\n', True),
+    ("x.csv", '"text","label"\n"a ""big"" sea","1"\n', False), ("x.txt", '"Where is it?"\nthe rain\n', False),
+    ("x.tsv", '"the sea"\t1\n"the rain"\t0\n', False), ("x.tsv", '"Go" and "stop"\t1\n"a "big" sea"\t0\n', False),
+    ("x.tsv", 'a "" sign\t1\nthe ""big"" sea\t0\n""\t1\n', False)])
+def test_quotes_that_a_program_may_have_added_are_told(name, content, is_told, tmp_path, capsys):
+    (tmp_path / name).write_text(content)
+    table_head.read(str(tmp_path / name), None)
+    said = capsys.readouterr().err
+    assert ("WARNING" in said) == is_told
+    assert (f"{name}: quotes are text in .tsv" in said and "write it as .csv" in said) == is_told
+
+
 def test_empty_second_texts_are_counted(tmp_path, capsys):
     text = "sentence1\tsentence2\tlabel\n" + "".join(
         f"{each}\t{'' if i % 4 else each}\t{i % 2}\n" for i, each in enumerate(TEXTS))
