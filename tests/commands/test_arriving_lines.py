@@ -9,7 +9,7 @@ import pytest
 
 import processes
 from commands import arguments, run_here
-from conftest import on_tensorflow_1, on_tensorflow_2, sentences
+from conftest import sentences
 from engine.disk.parts import ArrivingLines, in_chunks
 from rewriting import run
 from rewriting.slot_files import SlotExample
@@ -106,14 +106,12 @@ def answers_one_by_one(module, model, lines, **flags):
     return [json.loads(answer) for answer in answers], errors
 
 
-@on_tensorflow_1
 def test_predict_answers_a_line_before_it_gets_the_next_one(tiny_classifier):
     answers, _ = answers_one_by_one(
         "runs.predict", tiny_classifier, ["the cat sees a bird", "", "das Öl", "a dog"])
     assert [set(answer) for answer in answers] == [{"label", "probabilities"}] * 4
 
 
-@on_tensorflow_2
 def test_a_worker_for_pairs_lives_on_after_an_odd_line(scorer):
     answers, errors = answers_one_by_one("runs.predict", scorer, [
         "no tab", "sees\tthe cat [MASK] .", "sees\tthe cat .", "tree\ta “““““.", "tree\ta ““““."])
@@ -122,7 +120,6 @@ def test_a_worker_for_pairs_lives_on_after_an_odd_line(scorer):
     assert "2 of 5 have no prediction; the first: standard input, line 1" in errors
 
 
-@on_tensorflow_2
 def test_rewrite_answers_a_line_before_it_gets_the_next_one_although_its_pool_has_an_odd_row(
         scorer, tmp_path):
     (tmp_path / "pool.csv").write_text("text,id\nthe dog sees a bird,1\nx,y,z\na bird likes it,2\n")

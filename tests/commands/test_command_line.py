@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from commands import ends_with_error, results_in, run_here
-from conftest import on_tensorflow_1, write_cola
+from conftest import write_cola
 from engine.disk import patterns
 from engine.errors import UserError
 from pretraining import create_data
@@ -87,7 +87,6 @@ def test_so_are_the_working_directory_and_a_file_in_a_folder(named, tiny_model, 
                  create_data)
 
 
-@on_tensorflow_1
 def test_a_link_with_another_name_leads_to_such_a_folder(named, tiny_model, tmp_path):
     os.symlink(LATIN_1, str(tmp_path / "link"))
     for name in ("vocab.txt", "bert_config.json"):

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from commands import ends_with_error
-from conftest import ROOT, WORDS, checkpoint_values, on_tensorflow_1, on_tensorflow_2, sentences
+from conftest import ROOT, WORDS, checkpoint_values, on_tensorflow_1, sentences
 from engine.checkpoints import checkpoints
 from engine.cli import command, foreign_flags
 from masked_lm import write_tiny_masked_lm
@@ -249,7 +249,6 @@ def outputs_of(line):
     return re.findall(r"--output_(?:dir|file)=(\S+)", line)
 
 
-@on_tensorflow_2
 @pytest.mark.parametrize("section, lines", OURS, ids=[section for section, _ in OURS])
 def test_the_commands_of_a_section_run_one_after_another(section, lines, workplace, tmp_path,
                                                          monkeypatch, capsys):

@@ -13,7 +13,7 @@ import urllib.request
 import processes
 import toy_runs
 from commands import arguments
-from conftest import ROOT, on_tensorflow_2, sentences
+from conftest import ROOT, sentences
 from engine.devices import runtime
 from masked_lm import write_tiny_masked_lm
 from noise_of_commands import RUN_MARKED, noise
@@ -114,7 +114,6 @@ def test_every_command_says_what_our_log_says_and_nothing_else(tiny_model, tmp_p
     assert {*of.noise, "engine.launch"} == {*commands(), "engine.count_gpus"}
 
 
-@on_tensorflow_2
 def test_a_new_process_says_no_more_than_one_that_had_loaded_everything():
     environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
     wrong = subprocess.run([sys.executable, "run_classifier.py", "--misspelt"], cwd=ROOT,

@@ -6,7 +6,7 @@ import extract_features
 import pytest
 
 from commands import ends_with_error, run_here
-from conftest import on_tensorflow_1, sentences
+from conftest import sentences
 from masked_lm import write_tiny_masked_lm
 from pretraining import score, texts as pretraining_texts
 from rows import assert_same_rows, rows_in
@@ -89,7 +89,6 @@ def lines_with_a_bad_one(tmp_path):
     return tmp_path
 
 
-@on_tensorflow_1
 @pytest.mark.parametrize("command, flags", [
     (predict, {"shard": "0/1"}), (score, {"max_seq_length": 16}),
     (extract_features, {"layers": "-1", "max_seq_length": 16}),

@@ -10,7 +10,7 @@ import pytest
 
 import processes
 from commands import arguments, ends_with_error, run_here
-from conftest import on_tensorflow_1, on_tensorflow_2, sentences
+from conftest import sentences
 from engine.disk import files
 from masked_lm import write_tiny_masked_lm
 from pretraining import score
@@ -90,7 +90,6 @@ def workers(cluster):
     return numbers
 
 
-@on_tensorflow_2
 def test_all_parts_are_made_once_although_workers_a_node_and_the_driver_die(cluster, work, tmp_path):
     flags, whole = work
     output_file = tmp_path / "found.jsonl"
@@ -118,7 +117,6 @@ def test_all_parts_are_made_once_although_workers_a_node_and_the_driver_die(clus
     assert sorted(path.suffix for path in tmp_path.iterdir()) == sorted([".json", ".jsonl"] * COUNT)
 
 
-@on_tensorflow_1
 def test_a_line_that_cannot_be_read_fails_its_part_alone(cluster, tiny_model, tmp_path):
     lines = [text.encode() + b"\n" for text in sentences(40)]
     lines[0] = b"\xff\n"

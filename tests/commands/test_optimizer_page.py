@@ -8,7 +8,7 @@ import pytest
 
 import multigpu_optimizer
 import optimization
-from conftest import ROOT, checkpoint_values, on_tensorflow_1, on_tensorflow_2
+from conftest import ROOT, checkpoint_values
 from pages import blocks
 
 import tensorflow.compat.v1 as tf
@@ -45,7 +45,6 @@ def run_program(code, directory, *arguments):
     assert result.returncode == 0, result.stdout
 
 
-@on_tensorflow_2
 def test_the_program_of_the_page_runs_as_it_stands_on_two_replicas(tmp_path):
     run_program(PROGRAM, tmp_path, "out")
     values = checkpoint_values(str(tmp_path / "out"))
@@ -53,7 +52,6 @@ def test_the_program_of_the_page_runs_as_it_stands_on_two_replicas(tmp_path):
     assert (0.9 < values["kernel"]).all() and (values["kernel"] < 1.2).all()
 
 
-@on_tensorflow_1
 def test_eager_code_is_told_to_use_a_graph(tmp_path):
     run_program(EAGER, tmp_path)
 

@@ -6,7 +6,7 @@ import shutil
 import sys
 
 import pytest
-from conftest import ROOT, on_tensorflow_1, on_tensorflow_2, write_cola
+from conftest import ROOT, on_tensorflow_1, write_cola
 from masked_lm import write_tiny_masked_lm
 from noise_of_commands import noise
 from rewriting_files import made_up_texts
@@ -113,7 +113,6 @@ esac
             "Connection refused", "error: uv could not bring Python 3.11; its lines above say why"]
 
 
-@on_tensorflow_2
 def test_check_runs_the_linter_before_the_tests(bare_machine, forking_python):
     pytest.importorskip("ruff")
     result = run(bare_machine, "scripts/check.sh --version", PYTHON=forking_python)
@@ -162,7 +161,6 @@ def test_paths_are_those_of_the_folder_that_a_recipe_is_called_from(bare_machine
     assert shape.stdout == "1,8,2,12\n"
 
 
-@on_tensorflow_2
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_refuses_a_folder_that_is_no_model(
         bare_machine, forking_python, tmp_path, recipe):
@@ -172,7 +170,6 @@ def test_a_recipe_refuses_a_folder_that_is_no_model(
     assert_one_error_line(result, "neither bert_config.json", "nor config.json")
 
 
-@on_tensorflow_2
 def test_the_quickstart_shows_predictions_below_a_heading(tiny_model, forking_python, tmp_path):
     result = run(
         os.environ, "scripts/quickstart.sh --max_seq_length=16 --num_train_epochs=0.02",
@@ -190,7 +187,6 @@ def test_the_quickstart_shows_predictions_below_a_heading(tiny_model, forking_py
     assert shown[5] == ""
 
 
-@on_tensorflow_2
 def test_a_recipe_without_a_training_set_leaves_no_folder_of_results(
         tiny_model, forking_python, tmp_path):
     (tmp_path / "cola").mkdir()
@@ -204,7 +200,6 @@ def test_a_recipe_without_a_training_set_leaves_no_folder_of_results(
     assert os.listdir(str(tmp_path / "out")) == []
 
 
-@on_tensorflow_2
 def test_rewriting_says_what_our_log_says_and_nothing_else(tiny_model, forking_python, tmp_path):
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in made_up_texts(60)))
     result = run(
@@ -215,7 +210,6 @@ def test_rewriting_says_what_our_log_says_and_nothing_else(tiny_model, forking_p
     assert noise(result.stderr, STARTS) == [] and result.stderr.startswith(STARTS)
 
 
-@on_tensorflow_2
 def test_distilling_ends_with_the_metrics_and_does_each_step_once(
         tiny_model, forking_python, tmp_path):
     model, masked_lm = (os.path.dirname(files.vocab_file) for files in (

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from conftest import ROOT, on_tensorflow_2
+from conftest import ROOT
 from encoder import task_json
 from runs import kinds
 from structure_helpers import BASE, MAY_IMPORT, ROOMS, ROOT_MODULES, imported_rooms, syntax_of
@@ -140,7 +140,6 @@ for module in sys.argv[1:]:
 """
 
 
-@on_tensorflow_2  # either runtime imports the same modules
 def test_no_module_loads_tensorflow_before_its_notices_are_silenced():
     """Those of the root's modules are the business of the programs that import them."""
     modules = [name[:-len(".py")].replace("/", ".").replace(".__init__", "")

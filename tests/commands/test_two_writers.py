@@ -92,7 +92,6 @@ def test_of_two_commands_one_writes_and_the_output_is_that_of_one_alone(module, 
     assert written["beside another"] == written["alone"] and all(written["alone"])
 
 
-@on_tensorflow_2
 def test_a_killed_writer_leaves_its_output_to_the_next_one(inputs, tmp_path):
     lock = tmp_path / ".out.npy.lock"
     first = start("extract_features", inputs, tmp_path)

@@ -10,7 +10,7 @@ import pytest
 import extract_features
 import toy_runs
 from commands import run_here
-from conftest import WORDS, on_tensorflow_1, on_tensorflow_2
+from conftest import WORDS
 from encoder.encoding import encode_texts_and_pairs
 from engine.disk import parts
 from pretraining import create_data
@@ -43,7 +43,6 @@ def warnings_in(capsys, *parts):
             if line.startswith("WARNING") and any(part in line for part in parts)]
 
 
-@on_tensorflow_1
 @pytest.mark.parametrize("run", RUNS)
 def test_a_training_says_so_each_time_and_its_report_does(run, foreign, tmp_path, capsys):
     for _ in range(1 + (run == "run_classifier")):  # whose second command finds the tokens in the store
@@ -136,7 +135,6 @@ def test_the_shares_are_those_of_texts_as_written(texts, said, tiny_model, capsy
     assert len(encoding.counts.warnings) == bool(said)
 
 
-@on_tensorflow_2
 @pytest.mark.parametrize("run, is_said", [
     ("rewriting.run", True), ("run_squad", True), ("pretraining.run", True), ("run_classifier", False)])
 def test_a_model_of_one_segment_is_told_of_pairs_once(

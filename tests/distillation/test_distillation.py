@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 
 import modeling
 from commands import ends_with_error, results_in, run_here
-from conftest import checkpoint_values, cpu_devices, on_tensorflow_2, sentences, write_cola
+from conftest import checkpoint_values, cpu_devices, sentences, write_cola
 from distillation import losses, model, run, student, teacher, training
 from encoder import convert, label_types
 from encoder.pretraining_tfrecords import Sizes, open_store
@@ -129,7 +129,6 @@ def test_augmented_texts_may_train_and_long_ones_are_read_as_the_teacher_reads_t
         description["long_texts"])
 
 
-@on_tensorflow_2
 @pytest.mark.parametrize("stage, epochs, learning_rate", [
     ("intermediate", 50, 5e-5), ("prediction", 3, 3e-5)])
 def test_the_papers_epochs_lengths_and_rates_are_the_defaults(
@@ -164,7 +163,6 @@ def test_general_distillation_reads_the_texts_of_pretraining_without_their_masks
         assert features["input_mask"][index].sum() == size == source.lengths[index]
 
 
-@on_tensorflow_2
 def test_a_student_of_general_distillation_goes_on_with_a_task(
         tiny_model, flags, tmp_path, capsys):
     here = {"stage": "general", "teacher": os.path.dirname(tiny_model.vocab_file),
@@ -312,7 +310,6 @@ def test_a_student_of_vectors_starts_at_their_distance_and_is_a_model_for_simila
     assert not [name for name in parameters(out) if name.startswith("teacher")]
 
 
-@on_tensorflow_2
 def test_a_student_learns_the_states_then_the_vectors(of_vectors, tmp_path, capsys):
     run_here({**of_vectors, "stage": "intermediate", "num_train_epochs": 1,
               "output_dir": tmp_path / "first"}, run)

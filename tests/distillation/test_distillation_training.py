@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from conftest import checkpoint_values, on_tensorflow_2, plain_session
+from conftest import checkpoint_values, plain_session
 from distillation import model, teacher
 from engine.model import INFERENCE
 from engine.training import checkpoint_hook
@@ -49,7 +49,6 @@ def test_the_teacher_stays_as_it_is_on_every_replica_and_in_no_checkpoint(
     assert np.abs(student["bert/embeddings/word_embeddings"] - start).max() > 1e-4
 
 
-@on_tensorflow_2
 def test_distilling_brings_the_students_states_and_scores_to_its_teachers(
         tiny_model, taught, source, tmp_path):
     """The loss over the same examples, before and after."""

@@ -11,7 +11,7 @@ import pytest
 import processes
 import run_classifier
 from commands import arguments, ends_with_error, run_here
-from conftest import on_tensorflow_2, write_cola
+from conftest import write_cola
 from encoder import convert, model_files, model_flags, vocabulary
 from engine.disk import files
 from engine.errors import UserError
@@ -245,7 +245,6 @@ def test_the_longest_input_is_that_of_the_classifier_that_is_used(tuned, release
     assert length(output_dir=released, init_checkpoint=released, do_train=True) == 128
 
 
-@on_tensorflow_2
 def test_a_recipe_takes_an_export_with_its_vocabulary(tiny_classifier, bare_machine, tmp_path):  # noqa: F811
     folder = tmp_path / "model"
     inside = folder / "assets.extra"

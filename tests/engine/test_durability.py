@@ -13,7 +13,7 @@ import pytest
 import processes
 from commands import arguments, run_command, start_command
 from benchmarks.faulty_disk import library, read_log
-from conftest import ROOT, on_tensorflow_1, on_tensorflow_2, write_cola
+from conftest import ROOT, on_tensorflow_1, write_cola
 from engine.disk import scratch
 
 # Of what is not put in place: these, and what is written as it grows.
@@ -97,7 +97,6 @@ def flags(tiny_model, tmp_path):
                 save_checkpoints_steps=4, num_cpu_replicas=1, output_dir=tmp_path / "out")
 
 
-@on_tensorflow_2
 def test_a_full_disk_is_one_line_and_the_same_command_goes_on_and_syncs_what_it_puts_in_place(
         faults, flags, tmp_path):
     out = tmp_path / "out"
@@ -114,7 +113,6 @@ def test_a_full_disk_is_one_line_and_the_same_command_goes_on_and_syncs_what_it_
     assert lost_by_a_power_cut(read_log(str(tmp_path / "log"))) == []
 
 
-@on_tensorflow_1
 @pytest.mark.parametrize("draft, flags_of_phase", [
     ("store/.bert-tmp-*/train-*", dict(do_eval=None, do_export=None)),
     ("out/.bert-tmp-*/export", dict(do_train=None, do_eval=None))])

@@ -13,7 +13,7 @@ import pytest
 
 import hosts
 from commands import arguments
-from conftest import ROOT, on_tensorflow_2
+from conftest import ROOT
 from processes import wait_until
 from workers import Worker, wait_for
 
@@ -60,7 +60,6 @@ def assert_ends_for_loss_of(victim, worker):
     assert f"error: worker {victim} (10.77.0.{victim + 1}:2222) is lost: " in ended.said
 
 
-@on_tensorflow_2
 @pytest.mark.parametrize("network", [3], indirect=True)
 def test_a_cut_link_is_noticed_on_both_sides(network, workers):
     network.cut(network.hosts[0])
@@ -69,7 +68,6 @@ def test_a_cut_link_is_noticed_on_both_sides(network, workers):
     assert workers[0].end().status == 193
 
 
-@on_tensorflow_2
 @pytest.mark.parametrize("network", [2], indirect=True)
 def test_a_slow_link_and_a_short_cut_are_borne(network, workers):
     network.slow_down(network.hosts[1], "64kbit")
@@ -80,7 +78,6 @@ def test_a_slow_link_and_a_short_cut_are_borne(network, workers):
     assert all(worker.is_running() for worker in workers)
 
 
-@on_tensorflow_2
 @pytest.mark.parametrize("network", [2], indirect=True)
 def test_the_launcher_waits_for_a_link_and_starts_all_again(network, tmp_path):
     path = network.install_ssh(tmp_path / "bin")

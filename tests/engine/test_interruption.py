@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from commands import arguments, run_command, start_command
-from conftest import checkpoint_values, on_tensorflow_1, write_cola
+from conftest import checkpoint_values, write_cola
 from encoder import classifier
 from engine import interruption
 from engine.checkpoints import checkpoint_files
@@ -100,7 +100,6 @@ def test_before_the_first_step_a_signal_ends_the_command_at_once_and_leaves_no_c
     assert not (tmp_path / "out" / "run.json").exists() and not step_of(tmp_path / "out")
 
 
-@on_tensorflow_1
 def test_a_second_training_in_the_folder_is_refused_until_the_first_dies(flags, tmp_path):
     flags = {**flags, "output_dir": tmp_path, "eval_every_steps": None,
              "early_stopping_patience": None}

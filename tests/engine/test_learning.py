@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from conftest import cpu_devices, on_tensorflow_2
+from conftest import cpu_devices
 from encoder import classifier
 from engine.data.plan import TrainingPlan
 from engine.model import Baseline
@@ -89,7 +89,6 @@ def test_a_loss_that_is_above_the_baseline_at_the_end_is_reported(judge):
     assert "91 to 100" in judge([-0.5] * 90 + [0.5] * 10)[0]
 
 
-@on_tensorflow_2
 def test_a_training_on_a_wrong_column_has_the_warning_in_its_record(
         source, tiny_model, tmp_path, capsys):
     """A classifier of texts, whose labels are the parity of the examples' numbers."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import pools
-from conftest import assert_same_training, checkpoint_values, on_tensorflow_2
+from conftest import assert_same_training, checkpoint_values
 from engine.data.plan import TrainingPlan
 from engine.model import Mode
 from pools import GLOBAL_BATCH
@@ -99,7 +99,6 @@ def test_a_training_ends_with_the_same_variables(replicas, micro_batches, alone,
     assert np.abs(values["kernel"] - initial["kernel"]).max() > 1e-3
 
 
-@on_tensorflow_2
 def test_two_processes_with_two_replicas_train_as_one(alone, tmp_path):
     arguments = json.dumps([str(tmp_path / "out")])
     started = start_command(tmp_path, ["-m", "tests.helpers.toy_worker"], lambda index: dict(

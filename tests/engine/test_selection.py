@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from commands import arguments, ends_with_error, run_command, run_here
-from conftest import checkpoint_values, on_tensorflow_1, on_tensorflow_2, write_cola
+from conftest import checkpoint_values, on_tensorflow_1, write_cola
 from engine.checkpoints import checkpoints
 from engine.data.plan import Stretch
 from engine.training import summaries
@@ -146,7 +146,6 @@ def test_the_best_and_the_patience_are_those_of_the_values(
         assert "2 evaluations had no score that is a number" in said
 
 
-@on_tensorflow_2
 def test_a_run_whose_newest_checkpoint_and_store_are_damaged_ends_the_same(
         flags, finished, tmp_path, capsys):
     output_dir = tmp_path / "out"
@@ -175,7 +174,6 @@ def test_a_run_whose_newest_checkpoint_and_store_are_damaged_ends_the_same(
 # --- Early stopping, and going on ----------------------------------------------------------
 
 
-@on_tensorflow_2
 def test_patience_ends_the_run_the_same_command_changes_nothing_and_a_larger_one_goes_on(
         flags, tmp_path, capsys):
     """It stops two evaluations after its best."""

@@ -7,7 +7,7 @@ import pytest
 
 import run_classifier
 from commands import ends_with_error, run_here
-from conftest import ROOT, on_tensorflow_1, write_cola
+from conftest import ROOT, write_cola
 from engine.cli import command
 from engine.devices.devices import chosen_precision
 from engine.errors import UserError
@@ -25,7 +25,6 @@ def made_up(monkeypatch):
     monkeypatch.setattr(run_settings, "TrainingSettings", extended)
 
 
-@on_tensorflow_1
 def test_a_new_setting_is_in_help_record_report_model_card_and_page(
         made_up, tiny_model, tmp_path, capsys):
     data_dir = write_cola(tmp_path / "cola", train=16, dev=8)

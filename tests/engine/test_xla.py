@@ -291,7 +291,6 @@ def test_without_what_xla_needs_it_is_off_and_nothing_is_recorded(decided, tmp_p
     assert run_record.load(str(tmp_path)).compiled_lengths is None
 
 
-@on_tensorflow_2
 def test_the_first_program_of_a_machine_is_timed():
     devices = cpu_devices(1)
     assert 0.01 < xla.seconds_to_compile(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from commands import ends_with_error, results_in, run_here
-from conftest import checkpoint_values, on_tensorflow_1, on_tensorflow_2, write_cola
+from conftest import checkpoint_values, on_tensorflow_1, write_cola
 from engine.training.settings import StepSchedule
 from pretraining import run
 from pretraining_files import LENGTH, PREDICTIONS, features_of, serialized, write_frozen
@@ -61,7 +61,6 @@ def test_max_eval_steps_takes_the_first_examples_and_says_so(flags, pretrained, 
     assert results_in(tmp_path / "out") == pytest.approx(results_in(tmp_path / "first"), rel=1e-5)
 
 
-@on_tensorflow_2
 def test_the_best_checkpoint_is_that_of_the_lowest_loss(flags, tmp_path, capsys):
     run_here(dict(flags, eval_every_steps=3, learning_rate=0.5), run)
     history = json.loads((tmp_path / "out" / "evaluations.json").read_text())
@@ -73,7 +72,6 @@ def test_the_best_checkpoint_is_that_of_the_lowest_loss(flags, tmp_path, capsys)
         run_here(dict(flags, input_file=flags["eval_input_file"]), run)
 
 
-@on_tensorflow_2
 def test_records_without_labels_train_a_model_without_a_next_sentence_head(flags, tmp_path):
     unlabelled = write_frozen(tmp_path / "one.tfrecord", 40, drop=["next_sentence_labels"])
     run_here(dict(flags, input_file=unlabelled, eval_input_file=None, num_cpu_replicas=1), run)

@@ -163,7 +163,6 @@ def test_the_export_has_the_logits_of_the_model(trained, tiny_model, files, tmp_
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-5, atol=1e-5)
 
 
-@on_tensorflow_2
 def test_the_command_that_predicts_with_any_model_gives_the_same_answers(trained, files, tmp_path):
     """From the folder and from the export, from a file with a question and a context in each line."""
     pairs = [{"question": question["question"], "context": paragraph["context"]}
@@ -189,7 +188,6 @@ def test_the_command_that_predicts_with_any_model_gives_the_same_answers(trained
     assert [float(row[2]) for row in rows[:-1]] == pytest.approx(odds, abs=1e-4)
 
 
-@on_tensorflow_2
 def test_files_of_predictions_have_no_answer_where_a_context_has_no_token(trained, files, tmp_path, capsys):
     contexts = ["the cat", "", " ", "\u200b\u200d", "\udbb9", "\u00ad \u0301", "\n\n"]
     asked = [(context, [question(str(number), "what ?", [(context[:3], 0)])])

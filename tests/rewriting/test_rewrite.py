@@ -141,7 +141,6 @@ def test_an_interrupted_run_goes_on_after_the_last_text_it_has_finished(
     assert not list(tmp_path.glob("*.part*"))
 
 
-@on_tensorflow_1
 def test_candidates_share_words_with_the_text_but_are_none_of_its_clauses(trained, tmp_path):
     (tmp_path / "texts.txt").write_text(
         "one cat, two birds.\nno clause\nCat, a bird sees a tree, the old  house.\n")

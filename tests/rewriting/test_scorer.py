@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from commands import ends_with_error, run_here
-from conftest import on_tensorflow_2
 from distillation import run as distillation_run
 from engine import progress
 from exports import run_frozen_graph, run_saved_model
@@ -144,7 +143,6 @@ def test_predictions_are_those_that_the_evaluation_ranks(scorer, expected, folde
 ODD = ["0\t" + "dog " * 40 + "\ta " + "“" * 160 + ".", "0\tcat\ta cat.", "0\t \ta “.", "cat"]
 
 
-@on_tensorflow_2
 def test_a_line_of_any_file_has_its_prediction_in_its_place_and_an_odd_one_none(
         scorer, expected, flags, folder, tmp_path, capsys, monkeypatch):
     """The phrases of the test set in another order, without labels, in bert-ad's lines."""
@@ -181,7 +179,6 @@ def test_json_lines_to_score_have_phrases_with_or_without_labels(tmp_path):
         SlotExample("a ", ".", ("cat", "dog"), 0), SlotExample("a ", ".", ("tree", "cat"), 0)]
 
 
-@on_tensorflow_2
 @pytest.mark.parametrize("content, changes, words", [
     ("0\t" + "dog " * 40 + "\ta " + "“" * 160 + ".\n", {},
      ("lines.tsv", "phrase 1", "more than 14")),
@@ -198,7 +195,6 @@ def test_lines_that_cannot_be_scored_are_refused(content, changes, words, flags,
     assert (scorer / "predict.txt").read_text() == before
 
 
-@on_tensorflow_2
 @pytest.mark.parametrize("which, name, row", [
     ("", "pairs.tsv", "{phrase}\t{before}[MASK]{after}\n"),
     ("export", "pairs.tsv", "{phrase}\t{before}{marks}{after}\n"),
@@ -273,7 +269,6 @@ def distil(scorer, folder):
             "train_batch_size": 16, "learning_rate": 3e-3}
 
 
-@on_tensorflow_2
 def test_a_scorer_teaches_a_smaller_one(distil, expected, flags, tmp_path):
     run_here({**distil, "stage": "intermediate", "student": "1,16,2,32", "num_train_epochs": 10,
               "output_dir": tmp_path / "stage1"}, distillation_run)

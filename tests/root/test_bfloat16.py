@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from commands import arguments, run_command, run_here
-from conftest import cpu_devices, on_tensorflow_1, on_tensorflow_2, sentences, write_cola
+from conftest import cpu_devices, on_tensorflow_1, sentences, write_cola
 from encoder import classifier
 from engine.checkpoints import checkpoints
 from engine.cli import device_flags
@@ -65,7 +65,6 @@ def rows_of(path):
     return np.array([line.split("\t")[1:] for line in path.read_text().splitlines()[1:]], float)
 
 
-@on_tensorflow_2
 @pytest.mark.parametrize("narrow", ["bfloat16", "float16"])
 def test_predictions_are_those_of_float32_but_for_rounding(tiny_classifier, tmp_path, narrow):
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in sentences(20, 5)))

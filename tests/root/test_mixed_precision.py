@@ -179,7 +179,6 @@ def test_a_step_that_overflows_on_one_replica_changes_nothing_but_the_scale_on_a
     assert history["loss_scale"] == [(step, 2 ** 15) for step in (1, 2, 3, 4)]
 
 
-@on_tensorflow_2
 def test_a_run_that_is_interrupted_ends_bit_for_bit_like_the_uninterrupted_one(
         tiny_model, source, tmp_path, monkeypatch):
     """A scale that falls to where steps succeed, and is tried again after each three."""
@@ -198,7 +197,6 @@ def test_a_run_that_is_interrupted_ends_bit_for_bit_like_the_uninterrupted_one(
     np.testing.assert_equal(whole, train(tiny_model, source, 2, mixed(tmp_path / "parts", 8)))
 
 
-@on_tensorflow_2
 def test_float16_ends_but_does_not_begin_as_a_run_goes_on(tiny_model, source, tmp_path):
     def go_on(steps, precision):
         return train(tiny_model, source, 1, settings(

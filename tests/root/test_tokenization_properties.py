@@ -73,7 +73,6 @@ def differing(batch, left, right):
     return [(text, a, b) for text, a, b in zip(batch, left, right) if a != b][:3]
 
 
-@on_tensorflow_2
 @settings(max_examples=300, deadline=None)
 @given(batch=st.lists(texts, max_size=8))
 def test_the_fast_path_equals_the_reference_on_nasty_texts(toy, batch):
@@ -110,7 +109,6 @@ def code_point_texts():
         table.clear()  # Half a gigabyte of characters that no other test needs.
 
 
-@on_tensorflow_2
 def test_the_fast_path_equals_the_reference_on_every_assigned_code_point(toy, code_point_texts):
     expected = [reference_ids(toy, text) for text in code_point_texts]
     assert not differing(code_point_texts, batch_ids(toy, code_point_texts), expected)

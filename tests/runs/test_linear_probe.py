@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from commands import results_in, run_here
-from conftest import checkpoint_values, on_tensorflow_2, write_cola
+from conftest import checkpoint_values, write_cola
 from encoder import label_types
 from engine.checkpoints import checkpoints
 from engine.errors import UserError
@@ -146,7 +146,6 @@ def data_dir(tmp_path_factory):
 
 
 # TensorFlow 1.15 draws another toy encoder, whose output says less of these texts.
-@on_tensorflow_2
 def test_the_layer_does_not_depend_on_the_number_of_replicas(two_layers, data_dir, tmp_path, capsys):
     first, *others = (
         train(two_layers, tmp_path / str(replicas), data_dir, num_cpu_replicas=replicas, learning_rate=1e-30,
@@ -159,7 +158,6 @@ def test_the_layer_does_not_depend_on_the_number_of_replicas(two_layers, data_di
             assert np.abs(other[name] - first[name]).max() <= 1e-6
 
 
-@on_tensorflow_2
 def test_a_new_layer_alone_is_fitted_and_never_again(two_layers, data_dir, tmp_path, capsys, monkeypatch):
     folder = tmp_path / "first"
     train(two_layers, folder, data_dir, num_train_epochs=1, do_eval=True, learning_rate=1e-4)
@@ -186,7 +184,6 @@ def test_a_new_layer_alone_is_fitted_and_never_again(two_layers, data_dir, tmp_p
     assert capsys.readouterr().err.count("Output layer fitted") == 1
 
 
-@on_tensorflow_2
 def test_interrupted_while_it_is_fitted_a_training_ends_the_same(two_layers, data_dir, tmp_path, monkeypatch):
     expected = train(two_layers, tmp_path / "whole", data_dir, num_train_epochs=0.2)
     with monkeypatch.context() as patch, pytest.raises(SystemExit):
@@ -199,7 +196,6 @@ def test_interrupted_while_it_is_fitted_a_training_ends_the_same(two_layers, dat
         np.testing.assert_array_equal(value, actual[name])
 
 
-@on_tensorflow_2
 def test_rare_labels_are_learnt_in_a_short_training(two_layers, tmp_path):
     """The label is a word of the text; every ninth text has the rare one."""
     for name, count in (("train", 180), ("dev", 90)):

@@ -11,7 +11,7 @@ import pytest
 
 import toy_runs
 from commands import ends_with_error, run_here
-from conftest import checkpoint_values, on_tensorflow_1, on_tensorflow_2, write_cola
+from conftest import checkpoint_values, write_cola
 from engine.checkpoints import checkpoints
 from pages import Page
 from runs.text_predictor import TextPredictor
@@ -91,7 +91,6 @@ def test_only_the_best_is_kept_and_ends_as_a_command_of_its_own(
         run_here(dict(flags, output_dir=tmp_path / "out"))
 
 
-@on_tensorflow_2
 def test_a_finished_search_trains_only_what_is_new(flags, searched, tmp_path, capsys):
     out = tmp_path / "out"
     shutil.copytree(str(searched), str(out))
@@ -107,7 +106,6 @@ def test_a_finished_search_trains_only_what_is_new(flags, searched, tmp_path, ca
     assert len(results_of(out)["tries"]) == 6
 
 
-@on_tensorflow_1
 def test_a_smaller_search_trains_its_best_again_if_its_weights_are_gone(
         flags, searched, tmp_path, capsys):
     out, best = tmp_path / "out", best_of(searched)
@@ -128,7 +126,6 @@ def test_a_smaller_search_trains_its_best_again_if_its_weights_are_gone(
     assert results_of(out)["eval_loss"] == results_of(searched / "tries" / other)["eval_loss"]
 
 
-@on_tensorflow_2
 def test_an_interrupted_search_ends_like_an_undisturbed_one(flags, tmp_path, capsys):
     flags = dict(flags, learning_rates=RATES[0], do_predict=None)
     run_here(dict(flags, output_dir=tmp_path / "whole"))
@@ -166,7 +163,6 @@ def test_flags_that_make_no_search_are_refused(changes, parts, flags, tmp_path, 
     assert not os.path.exists(str(tmp_path / "out"))
 
 
-@on_tensorflow_2
 @pytest.mark.parametrize("run, metric", (
     ("tagging.run --crf", "eval_f1"), ("similarity.run", "mrr_at_10")))
 def test_other_commands_search_too(run, metric, tiny_model, tmp_path):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from commands import ends_with_error, run_here
-from conftest import ROOT, on_tensorflow_2, write_cola
+from conftest import ROOT, write_cola
 from encoder import convert
 from engine.checkpoints import onnx_file
 from engine.errors import UserError
@@ -83,7 +83,6 @@ def test_each_kind_answers_without_tensorflow_as_the_predictor_does_and_its_fold
     assert {folder: sorted(os.listdir(folder)) for folder in toys.values()} == before
 
 
-@on_tensorflow_2
 def test_the_command_prepares_and_then_serves_without_tensorflow(tiny_classifier, tmp_path):
     folder = str(tmp_path / "model")
     shutil.copytree(str(tiny_classifier), folder, ignore=shutil.ignore_patterns("serving-*"))
@@ -174,7 +173,6 @@ def test_an_export_holds_the_files_and_says_how_int8_agrees(tiny_classifier, tmp
         run_here(dict(output_dir=tmp_path / "out", do_eval=True, export_int8=True))
 
 
-@on_tensorflow_2
 def test_a_file_in_int8_for_others_computes_nearly_the_same(tiny_classifier, tmp_path, capsys):
     import onnxruntime
     shutil.copytree(str(tiny_classifier), str(tmp_path / "out"))

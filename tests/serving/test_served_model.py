@@ -143,7 +143,6 @@ def test_a_model_s_folder_that_takes_no_file_is_served(number, toys, tmp_path, m
     assert f"{os.strerror(number)}" in capfd.readouterr().err
 
 
-@on_tensorflow_2
 def test_onnxruntime_computes_by_default_in_float32_from_a_file_that_the_first_start_makes(
         toys, tmp_path, capfd):
     pytest.importorskip("onnxruntime")
@@ -177,7 +176,6 @@ def test_there_is_a_toy_of_every_kind(toys):
     assert values == set(kinds.CLASSES)
 
 
-@on_tensorflow_2
 def test_bfloat16_answers_as_the_predictor_does_in_it(toys):
     served = serve(toys["pairs"], precision="bfloat16")
     texts = texts_of(PAIR)

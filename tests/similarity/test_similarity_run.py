@@ -9,7 +9,7 @@ import pytest
 
 import extract_features
 from commands import ends_with_error, results_in, run_here
-from conftest import on_tensorflow_2, plain_session, sentences
+from conftest import plain_session, sentences
 from engine.data.plan import TrainingPlan
 from engine.model import Mode
 from exports import run_saved_model
@@ -229,7 +229,6 @@ def test_a_single_text_and_its_positive_have_different_masks(dropout, tiny_model
     assert loss > 0 and (difference > 0.1 if dropout else difference < 1e-5)
 
 
-@on_tensorflow_2
 def test_single_texts_train_and_get_vectors(tmp_path):
     flags = write_model(tmp_path / "model")._asdict()
     rows = [[text] for text in sentences(80)]

@@ -180,7 +180,6 @@ def test_float16_halves_the_frozen_graph_and_hardly_moves_a_probability(exported
 
 
 @of_one_kind
-@on_tensorflow_2
 def test_an_export_is_replaced_whole_by_one_of_the_newest_checkpoint(tiny_model, exported, finished):
     first = checkpoint_values(str(finished / "export" / "variables" / "variables"))
     train(tiny_model, finished, **{**flags_of(exported.parent, "classes"), "num_train_epochs": 2})
@@ -246,7 +245,6 @@ def test_it_holds_one_set_of_the_model_s_variables_and_nothing_of_the_training(e
 # --- The other runtime -------------------------------------------------------------------
 
 @of_one_kind
-@on_tensorflow_2
 def test_the_program_on_its_card_runs(exported, tmp_path):
     card = (exported / "export" / "README.md").read_text(encoding="utf-8")
     features, program = features_of(exported / "export"), re.search(r"```python\n(.*?)```", card, re.S)

@@ -9,8 +9,7 @@ import pytest
 
 import run_classifier
 import tokenization
-from conftest import (assert_same_training, checkpoint_values, cpu_devices, googles,
-                      on_tensorflow_2, sentences)
+from conftest import (assert_same_training, checkpoint_values, cpu_devices, googles, sentences)
 from task_files import NASTY, write_fixtures, write_rows
 
 import tensorflow.compat.v1 as tf
@@ -99,7 +98,6 @@ def trained(tiny_model, with_head, tmp_path_factory):
     return features, alone
 
 
-@on_tensorflow_2
 def test_two_replicas_train_like_one_with_the_whole_batch(tiny_model, with_head, trained,
                                                           tmp_path):
     features, alone = trained

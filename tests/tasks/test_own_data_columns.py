@@ -5,7 +5,6 @@ import json
 import pytest
 
 from commands import ends_with_error, run_here
-from conftest import on_tensorflow_2
 from encoder import label_types
 from engine.data.text_files import OddRows
 from engine.errors import UserError
@@ -118,7 +117,6 @@ def test_other_numbers_are_no_header(content, tmp_path):
     assert not table_head.read(str(tmp_path / "train.csv"), None).header
 
 
-@on_tensorflow_2
 def test_a_model_of_columns_predicts_and_refuses_ambiguous_csv(tiny_model, tmp_path, capsys):
     for name in ("train", "dev"):
         (tmp_path / f"{name}.csv").write_text(CSV + "".join(

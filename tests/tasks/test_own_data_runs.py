@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from commands import ends_with_error, run_here
-from conftest import on_tensorflow_2, sentences
+from conftest import sentences
 from engine.errors import UserError
 from runs import columns, predict
 
@@ -25,7 +25,6 @@ def probabilities_of(flags):
     return np.loadtxt(str(flags["output_dir"] / "test_results.tsv"))
 
 
-@on_tensorflow_2
 def test_a_model_remembers_its_columns(tiny_model, tmp_path, capsys):
     """Which are not those that would be detected."""
     for name, count, seed in (("train", 32, 7), ("dev", 12, 8), ("test", 12, 9)):

@@ -9,7 +9,6 @@ import subprocess
 import numpy as np
 import pytest
 
-from conftest import on_tensorflow_2
 from pages import Page
 from runs import report_page
 from runs.report_page import (
@@ -105,7 +104,6 @@ def figures_of(path):
                                              path.read_text(encoding="utf-8"), re.DOTALL)}
 
 
-@on_tensorflow_2
 def test_a_browser_shows_the_warnings_metrics_tables_curves_texts_and_facts_in_this_order(tmp_path):
     page = Page(browse(written(tmp_path, FULL)))
     assert [figure["aria-label"] for figure in page.all("svg")] == [
@@ -135,7 +133,6 @@ def test_a_page_needs_no_network(tmp_path):
     assert "url(" not in source and "@import" not in source
 
 
-@on_tensorflow_2
 def test_a_page_is_no_wider_than_a_phone_and_names_break_between_their_words(tmp_path):
     content = WIDE._replace(
         evaluation=[("matthews_correlation", 0.5), ("eval_loss", 0.3)],
