@@ -247,10 +247,7 @@ def _job(values: flags.FlagValues, model: MaskedLanguageModel) -> Job:
     output_dir = files.make_directory(settings.required(values, "output_dir"), "--output_dir")
     output_file = os.path.join(
         output_dir, task.train.file if data_dir else os.path.basename(train_file))
-    if os.path.exists(output_file) and os.path.samefile(output_file, train_file):
-        raise UserError(f"--output_dir={output_dir} holds the training set itself; use "
-                        "another directory")
-    os.makedirs(os.path.dirname(output_file), exist_ok=True)
+    files.check_output(output_file, "--output_dir", [train_file])
     job = Job(values, task, data_dir, output_file, None, model)
     shard = shards.from_flags(values, inputs=None)
     if shard:

@@ -97,7 +97,9 @@ def main(values: flags.FlagValues) -> None:
         Source(files.require_file(path, "--input_file")) for path in values.input_file]}
     outputs = {name: Artifact(os.path.join(output_dir, name), facts) for name in (
         *(split + slot_files.EXTENSIONS[options.format] for split in SPLITS), POOL, PAIRS)}
-    with artifact.making(*outputs.values(), replaces=artifact.ODD) as is_needed:
+    for output in outputs.values():
+        files.check_output(output.path, "--output_dir", values.input_file)
+    with artifact.making(*outputs.values(), replaces=(artifact.OTHER, artifact.DAMAGED)) as is_needed:
         if is_needed:
             _create(values, options, outputs)
 

@@ -176,7 +176,7 @@ def check_output(path: Optional[str], flag: str, inputs: Sequence[Optional[str]]
     make_directory(os.path.dirname(os.path.abspath(path)), f"{flag}: its directory")
     for other in filter(None, inputs):
         if os.path.exists(path) and os.path.exists(other) and os.path.samefile(path, other):
-            raise UserError(f"{flag}={path} is also an input; name another file")
+            raise UserError(f"{flag}: {path} is also an input; name another output")
 
 
 def is_special(path: str) -> bool:

@@ -39,15 +39,14 @@ class Part(NamedTuple):
         return self.path
 
 
-class LineNumber:
+class LineNumber(NamedTuple):
     """The number of a line in its file, from 1. The lines before it are counted only if it is used."""
-
-    def __init__(self, path: str, offset: int, index: int):
-        """`index`, from 1, among the lines from the byte `offset` on."""
-        self._path, self._offset, self._index = path, offset, index
+    path: str
+    offset: int
+    place: int  # from 1, among the lines from this byte on
 
     def __int__(self) -> int:
-        return _count(self._path, self._offset, b"\n") + self._index
+        return _count(self.path, self.offset, b"\n") + self.place
 
     def __str__(self) -> str:
         return str(int(self))

@@ -26,6 +26,7 @@ from engine.workers.messages import Link, Message
 
 _BEATS = 10  # heartbeats in --heartbeat_timeout
 _GRACE_SECONDS = 2.0  # for a worker to exit by itself after the error of another one
+_PART_CHARACTERS = 1 << 21  # of a value's JSON, in one message, which escapes its quotes
 _END = "the end"  # the key of a worker's message that its work is done
 _ADVICE = "start the same command, of the same version, on the same data everywhere"
 
@@ -91,25 +92,24 @@ class Peers:
 
     def gather(self, key: str, value: Any) -> List[Any]:
         """All workers' values, by number; returns when all have called it."""
+        self.say(key, None if self.is_chief else value)
         if not self.is_chief:
-            self.say(key, value)
             self.hear(0, key)  # the chief is at the same step
-            return self.hear(0, key)
-        self.say(key, None)
-        values = [value, *(self.hear(index, key) for index in self.others)]
-        self.say(key, values)
-        return values
+        return self.from_chief(key, lambda: [value, *(self.hear(index, key) for index in self.others)])
 
     def wait(self, key: str) -> None:
         """Returns when all workers have called it."""
         self.gather(key, None)
 
     def from_chief(self, key: str, make: Callable[[], Value]) -> Value:
-        """Broadcasts the chief's `make()`, a value of JSON's types, to every worker."""
+        """Broadcasts the chief's `make()`, a value of JSON's types and any length, to every worker."""
         if not self.is_chief:
-            return self.hear(0, key)
+            return json.loads("".join(iter(lambda: self.hear(0, key), "")))
         value = make()
-        self.say(key, value)
+        text = json.dumps(value)
+        for start in range(0, len(text), _PART_CHARACTERS):
+            self.say(key, text[start:start + _PART_CHARACTERS])
+        self.say(key, "")
         return value
 
     def compare(self, what: str, facts: Mapping[str, Any]) -> None:

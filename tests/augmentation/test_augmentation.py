@@ -336,7 +336,7 @@ def test_killed_and_told_to_end_it_ends_with_the_bytes_of_the_uninterrupted_run(
     ({"N": 0}, ("--N=0",)),
     ({"p": 1.5}, ("--p=1.5", "between 0 and 1")),
     ({"max_seq_length": 41}, ("--max_seq_length=41", "only 40 positions")),
-    ({"output_dir": "good"}, ("--output_dir=good", "use another directory")),
+    ({"output_dir": "good"}, ("--output_dir: good/train.tsv is also an input",)),
     ({"output_dir": "other"}, ("other/train.tsv has no record of what it was made from", "name another output")),
 ])
 def test_wrong_input_is_one_line(

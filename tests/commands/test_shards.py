@@ -99,16 +99,22 @@ def test_the_parts_of_a_command_have_the_rows_of_one_run(
     assert_same_rows(rows_in(run_parts(module, flags, count)), whole)
 
 
-def test_augmented_rows(language_model, folder, tmp_path):
-    data_dir = write_cola(tmp_path / "cola", train=20, dev=2)
-    flags = {**language_model, **SETTINGS, "N": 2, "task_name": "cola", "data_dir": data_dir,
-             "num_cpu_replicas": 1}
+@pytest.mark.parametrize("form", ["tsv", "jsonl"])
+def test_augmented_rows(form, language_model, folder, tmp_path):
+    flags = {**language_model, **SETTINGS, "N": 2, "num_cpu_replicas": 1}
+    if form == "tsv":
+        flags.update(task_name="cola", data_dir=write_cola(tmp_path / "cola", train=20, dev=2))
+    else:  # with a key that the task does not read, and blank lines
+        (tmp_path / "train.jsonl").write_text("".join(
+            json.dumps({"text": text, "label": index % 2, "id": index}) + "\n" * (1 + index % 3)
+            for index, text in enumerate(sentences(20, 3))))
+        flags.update(task_name="file", train_file=tmp_path / "train.jsonl")
     run_here({**flags, "output_dir": tmp_path / "whole"}, augment)
     for index in range(3):
         run_here({**flags, "output_dir": tmp_path / "cut", "shard": f"{index}/3"}, augment)
     assert_all_there(augment, {**flags, "output_dir": tmp_path / "cut"}, 3)
-    whole = (tmp_path / "whole" / "train.tsv").read_text()
-    assert "".join((tmp_path / "cut" / f"train-{index:05}-of-00003.tsv").read_text()
+    whole = (tmp_path / "whole" / f"train.{form}").read_text()
+    assert "".join((tmp_path / "cut" / f"train-{index:05}-of-00003.{form}").read_text()
                    for index in range(3)) == whole and whole
 
 

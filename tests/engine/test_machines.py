@@ -14,6 +14,7 @@ from conftest import on_tensorflow_1
 from engine.cli import command
 from engine.disk import files
 from engine.errors import UserError
+from engine.workers import messages
 from engine.workers.cluster import ALONE, PEER_LOST_STATUS, Cluster, from_environment
 from runs import predict
 
@@ -83,6 +84,11 @@ def test_workers_meet_and_agree(tmp_path):
     for index in range(3):
         names = json.loads((tmp_path / f"{index}.json").read_text())
         assert names == ["worker 0", "worker 1", "worker 2"]
+
+
+def test_values_may_be_longer_than_a_message(tmp_path):
+    ended = [worker.end() for worker in start(tmp_path, "exchange", 3 * messages._LONGEST)]
+    assert [each.status for each in ended] == [0, 0, 0], ended
 
 
 def test_workers_that_do_not_do_the_same_say_so_and_none_waits(tmp_path):

@@ -22,6 +22,14 @@ def agree(us, directory):
     files.write_json(os.path.join(directory, f"{us.cluster.index}.json"), names)
 
 
+def exchange(us, length):
+    """The chief sends each of two texts of so many bytes; then all three send a third of one."""
+    for text in ("x" * length, '"' * (length // 4)):  # a quote takes four bytes: JSON of JSON
+        assert us.from_chief("text", lambda: [text]) == [text]
+    third = str(us.cluster.index) * (length // 3 - 99)
+    assert [(len(each), each[0]) for each in us.gather("texts", third)] == [(len(third), each) for each in "012"]
+
+
 def do_another_thing(us):
     """Workers 0 and 2 wait for all; worker 1 waits for the chief, which says nothing to it."""
     if us.cluster.index == 1:

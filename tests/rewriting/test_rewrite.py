@@ -160,7 +160,7 @@ def test_candidates_share_words_with_the_text_but_are_none_of_its_clauses(traine
     ({}, "cat " * 40 + "\n", ("p.txt", "no phrase that the model can read")),
     ({"top_k": 0}, "a b\n", ("--top_k=0",)),
     ({"input_file": None, "text_column": "2"}, "a b\n", ("--text_column", "--input_file")),
-    ({"output_file": "t.txt"}, "a b\n", ("--output_file=t.txt", "is also an input")),
+    ({"output_file": "t.txt"}, "a b\n", ("--output_file: t.txt is also an input",)),
 ])
 def test_wrong_input_is_one_line_and_leaves_no_answers(
         flags, content, words, trained, tmp_path, monkeypatch, capsys):

@@ -93,6 +93,30 @@ def test_sets_that_are_whole_are_left_as_they_are_and_damaged_ones_written_again
     assert "dev.jsonl is not as it was written: it is made again" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name, changes", [
+    ("train.jsonl", {}), ("test.tsv", {"format": "bert-ad"}), ("pool.txt", {}), ("pairs.tsv", {})])
+def test_a_file_that_is_not_of_this_command_is_refused_and_stays(name, changes, texts_file, tmp_path, capsys):
+    flags = dict(changes, input_file=texts_file, output_dir=tmp_path / "out")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / name).write_text("mine\n")
+    with ends_with_error(capsys, f"{tmp_path}/out/{name} has no record of what it was made from; name another output"):
+        create_here(**flags)
+    assert [(path.name, path.read_text()) for path in (tmp_path / "out").iterdir()] == [(name, "mine\n")]
+    (tmp_path / "out" / name).unlink()
+    create_here(**flags)
+    create_here(**flags, seed=5)
+    assert f"{name} was made with another --seed: was 42, now 5: it is made again" in capsys.readouterr().err
+
+
+def test_an_input_in_the_output_folder_is_refused_and_stays(tmp_path, capsys):
+    """Also one that another command has made, and that has a record."""
+    for name, content in {"train.jsonl": '{"text": "so it is, and was"}\n', "train.jsonl.json": "{}"}.items():
+        (tmp_path / name).write_text(content)
+        with ends_with_error(capsys, f"--output_dir: {tmp_path}/train.jsonl is also an input; name another output"):
+            create_here(input_file=tmp_path / "train.jsonl", output_dir=tmp_path)
+    assert (tmp_path / "train.jsonl").read_text() == '{"text": "so it is, and was"}\n'
+
+
 def test_files_of_any_format_are_read_by_column_with_their_categories(tmp_path, capsys):
     (tmp_path / "a.csv").write_text('kind,text\nnews,"so it is, and so\nit was"\n')
     (tmp_path / "b.jsonl").write_text(
