@@ -19,8 +19,10 @@ from engine.data.batches import Source
 from engine.inference import Predictor
 from engine.model import FittedLayer, Forward
 from engine.progress import Counter, counted
+from engine.settings import AUTO
 from runs.capability import Job
 
+_FEW = 3  # classes that a layer which starts at random learns as well (docs/results.md)
 _MOST_ROWS = 20_000  # of features
 _MOST_LOGITS = 2_000_000  # of all rows: with many classes, there are fewer rows
 _FOLDS = 3
@@ -152,11 +154,15 @@ def fitting(job: Job, forward: Forward, kind: Kind, unit: str, *, is_pooled: boo
     @functools.lru_cache(maxsize=None)
     def probe() -> Optional[Probe]:
         start, settings = job.settings.init_checkpoint, job.settings.training
-        if not settings.fit_output_layer or not start:
+        is_wanted = settings.fit_output_layer
+        if is_wanted == AUTO:
+            is_wanted = isinstance(kind, label_types.SingleLabel) and kind.num_outputs > _FEW
+        if not is_wanted or not start:
             return None
         if model_files.has_output_layer(start):
-            log.info(f"--fit_output_layer: nothing is fitted, since the output layer of {start.path} is kept; "
-                     "--new_output_layer starts it anew")
+            if settings.fit_output_layer is True:
+                log.info(f"--fit_output_layer: nothing is fitted, since the output layer of {start.path} is kept; "
+                         "--new_output_layer starts it anew")
             return None
         parts = (variables.ENCODER, variables.POOLER) if is_pooled else (variables.ENCODER,)
         missing = model_files.missing_variables(start, job.model.config, *parts)

@@ -20,6 +20,7 @@ from engine.data.batches import Source
 from engine.errors import UserError
 from engine.model import Baseline, FittedLayer, Forward, Mode
 from engine.progress import counted
+from engine.training import run_record
 from modeling import BertConfig
 from runs import columns, kinds, linear_probe, model_card, results, sets
 from runs.capability import (
@@ -174,13 +175,14 @@ class Classifier(Capability):
         scores = kind.scores(logits)
         predicted = kind.predicted_labels(scores)
         losses = kind.losses(logits[is_known], labels[is_known])
+        record = run_record.load(job.settings.output_dir)
         return Measured(
             metrics.evaluate(self.classification.task.metrics, labels, predicted, losses),
             {"num_examples": len(labels), "per_class": metrics.per_class(kind, labels, predicted),
              "confusion_matrix": metrics.confusion_matrix(kind, labels, predicted)},
             shown=report.Shown(kind, labels, predicted, kind.errors(scores, labels)),
             warning=metrics.warning(kind, labels[is_known], predicted[is_known], float(losses.mean()),
-                                    was_fitted=job.settings.training.fit_output_layer))
+                                    was_fitted=bool(record and record.output_layer)))
 
     def write(self, job: Job, test: TextSet, suffix: str, predict: Predict) -> None:
         self.write_predictions(job, _logits(test, predict), suffix)

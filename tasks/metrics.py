@@ -68,7 +68,7 @@ def warning(kind: Kind, labels: np.ndarray, predicted: np.ndarray, loss: float, 
 
     Args:
         loss: the mean of the predictions.
-        was_fitted: whether the training had --fit_output_layer.
+        was_fitted: whether the output layer was fitted before the training.
     """
     if len(labels) < LEAST_JUDGED:
         return None

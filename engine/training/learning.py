@@ -34,7 +34,7 @@ class LearningCheck:
     Args:
         plan: the examples of each step.
         is_given_model: whether it has an --init_checkpoint.
-        can_fit: whether --fit_output_layer does something.
+        can_fit: whether the output layer can be fitted before the first step.
     """
 
     def __init__(self, output_dir: str, settings: TrainingSettings, schedule: Schedule,
@@ -44,7 +44,7 @@ class LearningCheck:
         self._plan = plan
         self._baseline = baseline
         self._is_given_model = is_given_model
-        self._can_fit = can_fit and is_given_model and not settings.fit_output_layer
+        self._can_fit = can_fit and is_given_model
         self._span = schedule.num_train_steps // 10
         last, first = schedule.num_train_steps, max(
             schedule.warmup_steps, schedule.num_train_steps // 4)
@@ -83,13 +83,14 @@ class LearningCheck:
             value for number, value in summaries.read_history(self._output_dir).get("loss", ())
             if min(self._due) - self._span < number <= step - self._span] or [math.nan])
         rises = losses.mean() - earlier.mean() > _CLEARLY * earlier.std() / math.sqrt(len(losses))
+        was_fitted = bool((run_record.load(self._output_dir) or run_record.Record({}, {})).output_layer)
         many, high = max(self._due) >= _MANY_STEPS, self._settings.learning_rate >= _HIGH_RATE
         remedies = {
             "a trained model as --init_checkpoint, since none was given": not self._is_given_model,
             "a lower --learning_rate, since the loss rises": rises,
             f"a higher --learning_rate, such as {_HIGH_RATE:g}": (
                 not many and not high and self._settings.adam_bias_correction and not rises),
-            "--fit_output_layer, if there are many or rare classes": not many and self._can_fit,
+            "--fit_output_layer, if there are many or rare classes": not many and self._can_fit and not was_fitted,
             f"more steps than {max(self._due):,}, such as more epochs": not many,
             "--adam_bias_correction": high and not self._settings.adam_bias_correction,
             "a lower --learning_rate": (many or high) and not rises,

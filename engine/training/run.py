@@ -94,7 +94,7 @@ def _is_finished(run: Run) -> bool:
 
 def _output_layer(run: Run) -> Optional[FittedLayer]:
     """The output layer that the chief fits, on all workers; None if there is none, or the run is resumed."""
-    if run.settings.training.fit_output_layer and not run.data.fit:
+    if run.settings.training.fit_output_layer is True and not run.data.fit:
         log.warn("--fit_output_layer has no effect on this kind of training, which has no layer that can be fitted")
 
     def fit() -> Optional[Dict[str, Any]]:

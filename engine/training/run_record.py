@@ -54,6 +54,7 @@ def load(output_dir: str) -> Optional[Record]:
     return Record(record["facts"], {WINDOW_BATCHES: plan.WINDOW_BATCHES,  # as in version 1.0
                                     **recorded(run_settings.TrainingSettings()),
                                     **recorded(run_settings.EvaluationSettings()),
+                                    "--fit_output_layer": False,  # as in version 1.0
                                     **record["settings"]}, record.get("warning"),
                   record.get("batches"), record.get("compiled_lengths"), record.get("output_layer"))
 

@@ -23,9 +23,8 @@ BASELINE = Baseline("guessing", lambda indices: float(np.mean(indices)) / 400)
 @pytest.fixture
 def judge(tmp_path, capsys):
     """(losses above the baseline, of consecutive steps) → the lines of warnings in the log."""
-    run_record.write(str(tmp_path), run_record.Record({}, {}))
-
-    def run(excess, first=1, num_train_steps=100, warmup=10, is_given_model=True, can_fit=False, **changes):
+    def run(excess, first=1, num_train_steps=100, warmup=10, is_given_model=True, can_fit=False, fitted=None, **changes):
+        run_record.write(str(tmp_path), run_record.Record({}, {}, output_layer=fitted))
         plan = TrainingPlan(LENGTHS, 4, seed=7)
         check = learning.LearningCheck(
             str(tmp_path), TrainingSettings(**changes), Schedule(num_train_steps, warmup), plan, BASELINE,
@@ -61,7 +60,7 @@ FLAT, RISING = [0.5] * 100, [-0.5] * 70 + [1.5] * 30
 @pytest.mark.parametrize("excess, settings, remedies", [
     (FLAT, {}, [MORE, DATA]),
     (FLAT, dict(can_fit=True), [FITTED, MORE, DATA]),
-    (FLAT, dict(can_fit=True, fit_output_layer=True), [MORE, DATA]),
+    (FLAT, dict(can_fit=True, fitted={"is_used": True}), [MORE, DATA]),
     (FLAT, dict(can_fit=True, is_given_model=False), [MODEL, MORE, DATA]),
     (FLAT, dict(learning_rate=2e-4), [MORE, CORRECTED, LOWER, DATA]),
     (FLAT, dict(learning_rate=2e-4, adam_bias_correction=True), [MORE, LOWER, DATA]),

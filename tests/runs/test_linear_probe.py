@@ -175,7 +175,7 @@ def test_a_new_layer_alone_is_fitted_and_never_again(two_layers, data_dir, tmp_p
     said = capsys.readouterr().err
     assert said.count("--fit_output_layer: nothing is fitted, since the output layer of ") == 1
     assert said.count("utput layer") == 1
-    train(two_layers, tmp_path / "third", data_dir, num_train_epochs=1, fit_output_layer=False)
+    train(two_layers, tmp_path / "third", data_dir, num_train_epochs=1, fit_output_layer=None)  # of two classes
     assert "utput layer" not in capsys.readouterr().err
     # Each try starts with the same layer, which is fitted once.
     run_here(dict(two_layers._asdict(), task_name="cola", data_dir=data_dir, max_seq_length=24, do_train=True,
@@ -203,7 +203,7 @@ def test_rare_labels_are_learnt_in_a_short_training(two_layers, tmp_path):
         lines = [f"the {words[i % 9]} sees a {words[(i * 5 + 1) % 3]}\t{words[i % 9]}\n" for i in range(count)]
         (tmp_path / f"{name}.tsv").write_text("sentence\tlabel\n" + "".join(lines))
     scores = []
-    for fits in (True, False):
+    for fits in (None, False):  # the default fits a layer of four classes
         train(two_layers, tmp_path / str(fits), tmp_path, task_name="file", do_eval=True, num_train_epochs=1,
               learning_rate=1e-4, fit_output_layer=fits)
         scores.append(results_in(tmp_path / str(fits))["macro_f1"])

@@ -82,7 +82,7 @@ def test_a_run_is_resumed_with_the_settings_that_it_recorded(release, name, tmp_
     with open(os.path.join(folder, "run.json")) as file:
         settings = json.load(file)["settings"]
     # A setting that a later version brings has its default.
-    earlier = {WINDOW_BATCHES: 50, **recorded(TrainingSettings()), **before["settings"]}
+    earlier = {WINDOW_BATCHES: 50, **recorded(TrainingSettings()), "--fit_output_layer": False, **before["settings"]}
     changed = {flag for flag in settings if settings[flag] != earlier[flag]}
     assert changed <= {"--num_train_epochs", "--num_train_steps"}
     assert all(settings[f"--{flag}"] == value for flag, value in SETTINGS.items())
@@ -95,8 +95,8 @@ def test_a_flag_that_is_given_wins_over_the_record(tmp_path, capsys):
           **length(kind, 22))
     said = capsys.readouterr().err
     assert "resumed with another --seed: was 7, now 8" in said
-    assert ("recorded --dynamic_padding=False, --gradient_transfer=float32, --learning_rate=0.02, "
-            "--xla=False\n") in said
+    assert ("recorded --dynamic_padding=False, --fit_output_layer=False, --gradient_transfer=float32, "
+            "--learning_rate=0.02, --xla=False\n") in said
 
 
 def test_the_tries_of_a_search_have_one_window_and_one_exchange(tmp_path):
@@ -108,7 +108,7 @@ def test_the_tries_of_a_search_have_one_window_and_one_exchange(tmp_path):
     values = run.define_flags()
     values(["tagging.run", f"--output_dir={out}", "--do_train"])
     run_record.keep_settings(values, NO_PEERS)
-    assert values.gradient_transfer == "float32" and values.xla is False
+    assert values.gradient_transfer == "float32" and values.xla is False and values.fit_output_layer is False
     assert values["learning_rate"].value == run.define_flags()["learning_rate"].value
     record = json.loads((out / "tries" / "lr-5e-05_seed-1" / "run.json").read_text())
     record["settings"][WINDOW_BATCHES] = "x"
