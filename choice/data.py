@@ -57,6 +57,7 @@ class ChoiceSet(NamedTuple):
         is_choice = np.arange(counts.max()) < counts[:, np.newaxis]
         places, encoded = np.zeros(is_choice.shape, np.int64), np.zeros(is_choice.shape, np.int64)
         places[is_choice], encoded[is_choice] = np.arange(len(choices.lengths)), choices.lengths
+        places = np.where(is_choice, places, places[:, :1])  # padding is read as the first choice, which fits
 
         def fetch(indices: np.ndarray, *lengths: int) -> Features:
             count, length = counts[indices].max(), max(lengths)

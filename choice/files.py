@@ -29,6 +29,7 @@ _ANSWERS = ("answer answerkey answer_key label correct correct_answer gold targe
             "gold_label").split()
 # A column with one of the choices, such as ending0, option_b, sol1, or C.
 _CHOICE = re.compile("(choice|option|ending|answer|sol|solution|candidate|alternative|opt)?[ _-]?([0-9]{1,2}|[a-h])")
+_BLANK = re.compile(r"(?<![^\W_])_+|_+(?![^\W_])")  # not within a word, such as get_value
 _ANSWER = re.compile("[0-9]{1,2}|[a-hA-H]")
 _HEADER_NAMES = (*_CONTEXTS, *_QUESTIONS, *_ANSWERS, "ending0", "choice1", "option1", "choice_a", "option_a")
 
@@ -57,10 +58,12 @@ class Question(NamedTuple):
     answer: str  # as the file has it; "" without one
 
     def texts(self) -> Tuple[str, ...]:
-        """The one before the first [SEP], and those behind it: with `_` in a question, the choice takes its place."""
-        before, blank, after = self.text.partition("_")
-        return (self.context, *(before + choice + after.lstrip("_") if blank else f"{before} {choice}".strip()
-                                for choice in self.choices)) if self.context else (self.text, *self.choices)
+        """The one before the first [SEP], and those behind it: with a blank in a question, the choice takes its place."""
+        if not self.context:
+            return (self.text, *self.choices)
+        before, *after = _BLANK.split(self.text, 1)
+        return (self.context, *(before + choice + after[0] if after else f"{before} {choice}".strip()
+                                for choice in self.choices))
 
     def right(self, way: str) -> Optional[int]:
         """The number of the right choice, from 0; None if the answer does not name one in this way, one of _WAYS."""

@@ -71,13 +71,14 @@ def _of_scores(texts: TextSet, cosines: np.ndarray) -> Tuple[Dict[str, float], S
 
 
 def _of_retrieval(texts: TextSet, vectors: Rows) -> Tuple[Dict[str, float], Shown]:
-    """Looks for each anchor's positives among all distinct texts that are no anchors."""
+    """Looks for each anchor's positives among all distinct texts of the other columns but the anchor itself."""
     numbers = texts.numbers
     queries, of_queries = np.unique(numbers[:, 0], return_inverse=True)
     documents, of_documents = np.unique(numbers[:, 1:], return_inverse=True)
     positives = of_documents.reshape(len(numbers), -1)[:, 0]
-    retrieval = retrieve(vectors.of(queries), vectors.of(documents),
-                         np.stack([of_queries, positives], axis=1))
+    place = np.minimum(np.searchsorted(documents, queries), len(documents) - 1)
+    retrieval = retrieve(vectors.of(queries), vectors.of(documents), np.stack([of_queries, positives], axis=1),
+                         np.where(documents[place] == queries, place, -1))
     own = similarities(vectors, numbers[:, :2])[:, 0]
     # Each query's best document that is not relevant, of those that have one.
     with_miss, rank = np.flatnonzero(~retrieval.hits.all(axis=1)), retrieval.hits.argmin(axis=1)
@@ -174,7 +175,8 @@ class Retrieval(NamedTuple):
                     gains / ideal[np.minimum(self.counts, DEPTH) - 1]))}
 
 
-def retrieve(queries: Vectors, documents: Vectors, relevant: np.ndarray) -> Retrieval:
+def retrieve(queries: Vectors, documents: Vectors, relevant: np.ndarray, same: Union[np.ndarray, int] = -1
+             ) -> Retrieval:
     """Compares queries with all documents, in blocks.
 
     Of documents with the same score the earlier one is ranked first.
@@ -183,8 +185,13 @@ def retrieve(queries: Vectors, documents: Vectors, relevant: np.ndarray) -> Retr
         queries: float32 [q, D], of length 1, as the documents are; at least one.
         documents: float32 [m, D].
         relevant: the indices of queries and their relevant documents, [n, 2]; each query has one.
+        same: the index of the document that is the query's own text, [q], which ranks last unless it is relevant; -1:
+            there is none.
     """
-    scores, indices = nearest(queries, documents, DEPTH)
+    scores, indices = nearest(queries, documents, DEPTH + 1)
     pairs = np.unique(relevant @ [len(documents), 1])
     hits = np.isin(np.arange(len(queries))[:, np.newaxis] * len(documents) + indices, pairs)
-    return Retrieval(scores, indices, hits, np.bincount(pairs // len(documents)))
+    is_same = (indices == np.reshape(same, (-1, 1))) & ~hits
+    ranks = np.argsort(is_same, axis=1, kind="stable")[:, :DEPTH]
+    found = (np.take_along_axis(each, ranks, axis=1) for each in (scores, indices, hits))
+    return Retrieval(*found, np.bincount(pairs // len(documents)))

@@ -170,3 +170,10 @@ def test_answers_as_pandas_writes_them_and_answers_that_name_nothing(tmp_path):
     assert [example.label for example in read(tmp_path, "train.jsonl", content).examples()] == [0, 2]
     with pytest.raises(UserError, match="no answer in answer is the label of a choice, its number or its text"):
         read(tmp_path, "train.jsonl", objects({"question": "q", "choices": ["x", "y"], "answer": "why"}))
+
+
+@pytest.mark.parametrize("question, expected", [
+    ("He is _ today.", "He is old today."), ("He is ____.", "He is old."), ("He is_.", "He isold."),
+    ("What does get_value do?", "What does get_value do? old")])
+def test_a_choice_takes_the_place_of_a_blank_and_of_no_part_of_a_word(question, expected):
+    assert files.Question("A text.", question, ["old"], [], "").texts() == ("A text.", expected)

@@ -125,6 +125,15 @@ def test_a_model_of_another_kind_and_a_text_too_few_are_one_line(trained, tiny_c
         predictor([["a question", "one choice"]])
 
 
+def test_questions_of_a_step_may_have_fewer_choices_and_be_shorter_than_the_first_of_the_file(tiny_model, tmp_path):
+    long = {"question": "the cat sees the dog", "choices": ["the old house and a tree", "a bird"], "answer": 0}
+    short = [{"question": "a", "choices": ["the", "cat", "dog"][:count], "answer": 1} for count in (2, 3)]
+    path = write(tmp_path / "train.jsonl", [long, *short])
+    questions = data.load(files.open_file(str(path), Layout(), None, labelled=True), tiny_model.encoding(16), str(tmp_path / "store"))
+    ids = questions.training_source().fetch(np.array([1, 2]), 8)["input_ids"]
+    assert ids.shape == (2, 3, 8) and not ids[0, 2].any() and ids[0, :2].all(axis=0)[0] and ids[1].any(axis=1).all()
+
+
 def test_the_loss_is_the_softmax_over_the_choices_of_each_question_however_many(tiny_model, tmp_path):
     path = write(tmp_path / "train.jsonl", made_up(6, seed=3))
     questions = data.load(files.open_file(str(path), Layout(), None, labelled=True), tiny_model.encoding(16), str(tmp_path / "store"))

@@ -130,8 +130,6 @@ def toy_models(folder, tiny_model):
                       label_separator=";"),
         "regression": dict(labels, kind="regression", labels=[], takes_pairs=True),
         "pairs": dict(labels, kind="classes", labels=["no", "yes"], takes_pairs=True),
-        "entailment": dict(labels, kind="classes", labels=["entailment", "not_entailment"], takes_pairs=True),
-        "colours": dict(labels, kind="classes", labels=["green", "red"], takes_pairs=True),
         "choice": dict(kind="multiple_choice"),
         "vectors": dict(kind="similarity", pooling="mean", query_prefix="", matryoshka=[])}
     for name, description in described.items():

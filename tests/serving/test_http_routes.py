@@ -19,7 +19,12 @@ from services import Service, toy_models, write_model
 
 @pytest.fixture(scope="module")
 def models(tiny_model, tmp_path_factory):
-    return toy_models(tmp_path_factory.mktemp("models"), tiny_model)
+    folders = toy_models(tmp_path_factory.mktemp("models"), tiny_model)
+    for name, labels in (("entailment", ["entailment", "not_entailment"]), ("colours", ["green", "red"])):
+        folders[name] = str(tmp_path_factory.mktemp(name) / "model")
+        write_model(folders[name], tiny_model, dict(
+            kind="classes", labels=labels, label_separator="", takes_pairs=True))
+    return folders
 
 
 @pytest.fixture(scope="module")

@@ -86,6 +86,20 @@ def test_fewer_documents_than_ranks_are_all_found():
         "ndcg_at_10": (1 + 1 / math.log2(3)) / 2})
 
 
+def test_a_query_s_own_text_is_no_document_of_it_unless_it_is_relevant():
+    """Twelve texts: 0 and 1, 2 and 3 ... belong together, and each is a query and a document."""
+    vectors = np.repeat(np.eye(6, dtype=np.float32), 2, axis=0)
+    vectors[::2] = vectors[::2] * 0.6 + 0.1
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    numbers = np.arange(12)
+    relevant = np.stack([numbers, numbers ^ 1], axis=1)
+    measures = retrieve(vectors, vectors, relevant, numbers).measures()
+    assert set(measures.values()) == {1.0}
+    assert retrieve(vectors, vectors, relevant).measures()["recall_at_1"] == 0
+    own = np.stack([numbers, numbers], axis=1)
+    assert retrieve(vectors, vectors, own, numbers).measures()["recall_at_1"] == 1
+
+
 @pytest.mark.parametrize("k", [1, 3, 50, 1000])
 def test_the_nearest_are_those_of_the_whole_matrix_in_blocks_of_any_size(k, random, monkeypatch):
     # Small integers: products are exact, and many are equal.
