@@ -135,6 +135,7 @@ def _own_file(*more: str) -> Tuple[str, ...]:
 
 
 _CLUENER = "{data}/ner_zh/cluener_"
+_CONLL = "{data}/ner_en/conll2003_"
 _RESUME = "{data}/ner_zh/resume_"
 SETS = {
     "cola": DataSet(_classifier("cola"), "matthews_correlation", 2, _part_of_glue("CoLA", 0)),
@@ -144,6 +145,7 @@ SETS = {
     "topics": DataSet(_own_file(), "macro_f1", 2, _write_topics),
     "emoji": DataSet(_own_file(), "macro_f1", 2, _write_emoji),
     "cluener": DataSet(_tagger(f"{_CLUENER}train_first5000.json", f"{_CLUENER}dev.json"), "eval_f1", 0.5),
+    "conll": DataSet(_tagger(f"{_CONLL}train_first5000.txt", f"{_CONLL}testa_first1200.txt"), "eval_f1", 1),
     "resume": DataSet(_tagger(f"{_RESUME}train_first1000.char.bmes", f"{_RESUME}dev.char.bmes"), "eval_f1", 3),
     "new-wiki": DataSet(("run_squad.py", "--train_batch_size=16", "--max_seq_length=192", "--doc_stride=96",
                          "--max_query_length=32", f"--train_file={FOLDER}/train.json",
