@@ -218,12 +218,13 @@ def tries_of(args: argparse.Namespace, cell: Cell) -> List[Dict[str, Any]]:
 
 def run_huggingface(args: argparse.Namespace, cell: Cell) -> List[Dict[str, Any]]:
     data, ended = SETS[cell.data], []
+    batch_size = next(flag.replace("--train_", "--") for flag in data.flags if flag.startswith("--train_batch_size"))
     for seed in args.seeds:
         measured = report.answer_of(
             args.huggingface_python, "-m", "benchmarks.peers.huggingface", f"--seed={seed}",
             f"--model_dir={args.huggingface_model}", f"--task={cell.data}",
             f"--data_dir={folder_of(args, cell.data)}", f"--learning_rate={cell.rate}",
-            f"--epochs={args.epochs or data.epochs}", *VARIANTS[cell.variant].peer)
+            f"--epochs={args.epochs or data.epochs}", batch_size, *VARIANTS[cell.variant].peer)
         ended.append({"failed": None, "r2": measured.get("r2"),
                       "metric": measured[data.metric.replace("eval_", "")]})
     return ended
