@@ -34,7 +34,7 @@ def setting(default: Any, help_text: str, *, positive: bool = False,
         between: the lowest and the highest value allowed.
         choices: the allowed values of a text.
         recorded: whether run.json records the value, and a resumed run warns of a change. False
-            for settings that do not affect the trained model, such as paths.
+            for settings that do not affect the trained model, such as paths, and for those that are among the facts.
     """
     return dataclasses.field(default=default, metadata=dict(
         help=help_text, positive=positive, between=between, choices=choices, recorded=recorded))

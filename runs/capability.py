@@ -107,8 +107,13 @@ class Takes(NamedTuple):
         """Whether they are pairs; None: texts or pairs."""
         return None if (self.least, self.most) == (1, 2) else self.most == 2
 
+    @property
+    def are_several(self) -> bool:
+        """Whether there may be more than a pair."""
+        return self.most is None or self.most > 2
+
     def after(self, count: int) -> "Takes":
-        """What the other examples of an input have, if one has so many texts: not both texts and pairs."""
+        """For the rest of an input whose first example has `count` texts: it does not mix single texts and pairs."""
         return self if self.pairs is not None else self._replace(least=count, most=count)
 
     def allows(self, count: int) -> bool:

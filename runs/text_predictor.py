@@ -71,11 +71,11 @@ class TextPredictor:
         takes = self._reader.takes
         are_several = not isinstance(text, (str, bytes, dict, set)) and hasattr(text, "__len__") and len(text) > 1
         texts = tuple(text) if are_several else (text,)
-        if not all(isinstance(each, str) for each in texts) or takes.most and len(texts) > 2:
-            form = "must be a text, or a pair of texts" if takes.most else takes.describe("must be ({})")
+        if not all(isinstance(each, str) for each in texts) or len(texts) > 2 and not takes.are_several:
+            form = takes.describe("must be ({})") if takes.are_several else "must be a text, or a pair of texts"
             return f"{form}, not {log.brief(repr(text))}"
         if not takes.allows(len(texts)):
             raise UserError("the model takes " + (
-                "pairs of texts, each as (first, second)" if takes.pairs else
-                "single texts" if takes.most else takes.describe("several texts, each as ({})")))
+                takes.describe("several texts, each as ({})") if takes.are_several else
+                "pairs of texts, each as (first, second)" if takes.pairs else "single texts"))
         return Example(texts)

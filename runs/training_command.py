@@ -88,7 +88,7 @@ def job_of(values: flags.FlagValues, model: Capability, peers: Peers) -> Job:
 
 
 def started(job: Job, *, is_training: bool, flag: str = "--init_checkpoint") -> Job:
-    """The job, with the model to use, or with the output layer that it can take over from that to start from.
+    """The job with its starting model: the one to predict with or, in training, the one whose output layer it may keep.
 
     Raises a UserError if that model does something else, before texts are read.
 

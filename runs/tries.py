@@ -16,7 +16,7 @@ import numpy as np
 from absl import flags
 
 from engine import log
-from engine.checkpoints import checkpoint_files
+from engine.checkpoints import checkpoint_files, checkpoints
 from engine.disk import files
 from engine.errors import UserError
 from engine.progress import counted
@@ -186,7 +186,7 @@ def _is_done(job: Job, sets: Sets, any_batch: bool) -> bool:
 
 def _goodness(metric: str, value: float) -> float:
     """The value of a metric, negated if lower is better; -inf for NaN."""
-    return -math.inf if math.isnan(value) else -value if "loss" in metric else value
+    return -math.inf if math.isnan(value) else -value if checkpoints.lower_is_better(metric) else value
 
 
 def _publish(folder: str, job: Job) -> None:

@@ -159,7 +159,7 @@ class PredictRequest(Request):
         misfit = next((index for index, row in enumerate(rows) if not of_all.allows(len(row))), None)
         if misfit is not None:
             raise Refusal(422, "the model takes " + takes.describe("several texts: [{0}], or [[{0}], ...]")
-                          if takes.most is None else {
+                          if takes.are_several else {
                 True: "the model takes pairs of texts: [first, second], or [[first, second], ...]",
                 False: "the model takes single texts: a text, or several as [[text], [text], ...]",
                 None: "the model reads texts or pairs of texts, and not both in a request",

@@ -175,9 +175,14 @@ def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) <= np.finfo(np.float64).max
 
 
+def lower_is_better(metric: str) -> bool:
+    """Whether a lower value of a metric is better: of losses alone."""
+    return "loss" in metric
+
+
 def ranking(evaluations: Sequence[Mapping[str, Any]], metric: str) -> List[int]:
     """The steps of the evaluations with a finite metric, best first; ties by step."""
-    sign = 1 if metric.endswith("loss") else -1  # only a lower loss is better
+    sign = 1 if lower_is_better(metric) else -1
     finite = [evaluation for evaluation in evaluations if evaluation.get(metric) is not None]
     return [evaluation["step"]
             for evaluation in sorted(finite, key=lambda evaluation: sign * evaluation[metric])]

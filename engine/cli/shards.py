@@ -22,7 +22,7 @@ HELP_TOPIC = "Parts of the input"  # of the flags defined here
 _WITHOUT_EFFECT = frozenset((
     "input_file", "output_file", "num_gpus", "n_gpus", "num_cpu_replicas", "replicas_per_gpu",
     "store_dir", "shard", "check_shards", "num_processes", "ray_address", "shards",
-    "skip_bad_lines"))  # without it, a part with such a line does not end
+    "skip_bad_lines"))  # of a finished part: without the flag, one with a bad line fails
 
 
 class Shard(NamedTuple):

@@ -21,7 +21,7 @@ from engine.disk.provenance import Source
 from engine.errors import UserError
 
 MISSING, BEGUN, WHOLE = "missing", "begun", "whole"
-# What is there otherwise: it has other facts, or none that can be read; no record; not the recorded content.
+# What is there is not ours: made from other facts, or from none that can be read; without a record; not as recorded.
 OTHER, FOREIGN, DAMAGED = ODD = ("other", "foreign", "damaged")
 _READ_BYTES = 1 << 22
 
@@ -245,7 +245,7 @@ class GrowingFile(Artifact):
                 self._publish(self._part, self._described())
 
     def _continues(self) -> bool:
-        """Whether the part begins with what is recorded of these facts; then it has nothing else afterwards."""
+        """Whether the unfinished file matches its record; if so, cuts off what was never recorded."""
         size = _size_of(self._part)
         if size < 0 or not os.path.exists(self.record_path):
             return False

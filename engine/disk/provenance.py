@@ -58,7 +58,7 @@ def as_json(facts: Any) -> Any:
 
 
 def difference(record: Mapping[str, Any], facts: Mapping[str, Any]) -> Optional[str]:
-    """The first of these facts that a record has otherwise, to be read after "another"; or None."""
+    """The first fact that differs from a record, worded to follow "another"; None if none does."""
     # Those of pretraining.create_data stand among the record's other entries.
     earlier = record["facts"] if isinstance(record.get("facts"), dict) else record
     for name, now in sorted(facts.items()):

@@ -45,9 +45,9 @@ class Course:
             self.last = Stretch(first_step, self.last.seen_after(first_step), size)
             if first_step < self.last_step:  # it was not finished: less than a batch is a step, too
                 self.last_step = max(first_step + 1, self.last.steps_to(self.num_train_examples))
-                left = self.nominal.num_train_steps - self._place  # its steps do not count a last part of one
+                left = self.nominal.num_train_steps - self._place  # the nominal number of steps is rounded down
                 self._pace = min(size / batches[0][1], left / (self.last_step - first_step))
-                if self._place < self.nominal.warmup_steps:  # else it has ended before
+                if self._place < self.nominal.warmup_steps:  # else the warm-up is over
                     self._warmup_end = round(first_step + (self.nominal.warmup_steps - self._place) / self._pace)
             else:
                 self.last_step = first_step

@@ -135,7 +135,7 @@ class Peers:
         self._at_end.append(action)
 
     def leave(self, status: int, why: str = "", worker: Optional[int] = None) -> None:
-        """Sends the others, if any, the exit message of this worker, or of another one.
+        """Tells the other workers that `worker`, by default this one, has ended, and why.
 
         After a status other than 0 they exit, too. After 0 this process exits at once: nobody
         monitors it any more, and TensorFlow's servers are slow to shut down.
