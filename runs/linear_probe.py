@@ -27,7 +27,7 @@ _MOST_ROWS = 20_000  # of features
 _MOST_LOGITS = 2_000_000  # of all rows: with many classes, there are fewer rows
 _FOLDS = 3
 _PENALTIES = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)  # of the mean loss, per squared weight; the strongest first
-_ROUGHLY, _EXACTLY = 1e-4, 1e-9  # components of the gradient at which a fit ends
+_ROUGHLY, _EXACTLY = 1e-4, 1e-6  # components of the gradient at which a fit ends
 # A feature that is nearly constant is no cause for large weights: its deviation counts as this share of
 # the root mean square of all features' deviations, at least.
 _LEAST_DEVIATION = 0.1
