@@ -76,6 +76,7 @@ def latest(directory: str) -> Optional[Checkpoint]:
 
     Warns of newer, damaged ones.
     """
+    _check_path(directory, directory)
     names = checkpoint_files.list_checkpoints(directory)[::-1]
     newest = _first_whole(directory, names, "the newest checkpoint that is whole is taken")
     if not newest and names:
@@ -199,7 +200,14 @@ def _best_names(directory: str) -> List[str]:
     return list(dict.fromkeys([best_name, *ranked]))
 
 
+def _check_path(path: str, where: str) -> None:
+    if re.search(r"\[.*\]|\\", path):
+        raise UserError(f"{where}: TensorFlow takes [ ] and \\ in the path of a checkpoint for a pattern: use another name, "
+                        "or give a link to the folder")
+
+
 def _prefix_of(path: str, what: str) -> str:
+    _check_path(path, f"{what}={path}")
     prefix = _prefix_in(path, what) if os.path.isdir(path) else re.sub(r"\.index$", "", path)
     if not checkpoint_files.exists(prefix):
         raise UserError(f"{what}={path}: no trained model: no folder, and no checkpoint with that prefix "

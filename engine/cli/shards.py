@@ -18,9 +18,9 @@ from engine.disk.provenance import Source
 from engine.errors import UserError
 
 HELP_TOPIC = "Parts of the input"  # of the flags defined here
-# What does not change the output.
+# What does not change the output; of a model and of an input, the hashes count.
 _WITHOUT_EFFECT = frozenset((
-    "input_file", "output_file", "num_gpus", "n_gpus", "num_cpu_replicas", "replicas_per_gpu",
+    "input_file", "output_dir", "output_file", "num_gpus", "n_gpus", "num_cpu_replicas", "replicas_per_gpu",
     "store_dir", "shard", "check_shards", "num_processes", "ray_address", "shards",
     "skip_bad_lines"))  # of a finished part: without the flag, one with a bad line fails
 

@@ -245,17 +245,21 @@ class GrowingFile(Artifact):
                 self._publish(self._part, self._described())
 
     def _continues(self) -> bool:
-        """Whether the unfinished file matches its record; if so, cuts off what was never recorded."""
+        """Whether the unfinished file matches its record; if so, cuts off what was never recorded.
+
+        Raises a UserError if it is of other facts.
+        """
         size = _size_of(self._part)
         if size < 0 or not os.path.exists(self.record_path):
             return False
         record = self.record()
         other = provenance.difference(record, self.facts)
         digest, content = files.digest_of(self._part, max(record["bytes"], 0)), record.get("content")
-        if other or not 0 <= record["bytes"] <= size or (
-                isinstance(content, list) and content[3:] != [digest.hexdigest()]):
-            how = f"from an interrupted run with another {other}" if other else "not as it was recorded"
-            log.warn(f"{self._part} is {how}: it is written anew")
+        if other:
+            raise UserError(f"{self._part} is from an interrupted run with another {other}; go on with that, name another "
+                            f"output, or remove {self._part}")
+        if not 0 <= record["bytes"] <= size or isinstance(content, list) and content[3:] != [digest.hexdigest()]:
+            log.warn(f"{self._part} is not as it was recorded: it is written anew")
             return False
         self._digest = digest
         os.truncate(self._part, record["bytes"])  # drops what a killed process did not record

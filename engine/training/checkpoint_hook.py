@@ -39,14 +39,12 @@ class RestoreHook(tf.train.SessionRunHook):
 
     Args:
         earlier: the checkpoint of the training that is resumed; None: it starts from `initial_values`.
-        begin: is called when the values are there.
     """
 
     def __init__(self, initial_values: checkpoints.InitialValues,
-                 earlier: Optional[checkpoints.Checkpoint], begin: Callable[[], None]):
+                 earlier: Optional[checkpoints.Checkpoint]):
         self._initial_values = initial_values
         self._earlier = earlier
-        self._begin = begin
 
     def begin(self) -> None:
         """Takes the variables of the graph, and gives it a saver."""
@@ -58,10 +56,6 @@ class RestoreHook(tf.train.SessionRunHook):
             self._report_warm_start()
         tf.get_collection_ref(tf.GraphKeys.SAVERS)[:] = [saver(variables)]
         _assign_copies(variables)
-
-    def after_create_session(self, session, coord) -> None:
-        """The model stands."""
-        self._begin()
 
     def _check_earlier(self, variables: Sequence[tf.Variable]) -> Type["_Saver"]:
         """Returns what restores the earlier checkpoint."""
@@ -140,12 +134,14 @@ class SaveHook(tf.train.SessionRunHook):
 
     With `evaluations`, also saves and evaluates each step that `is_evaluated`. Stops the training on
     early stopping, and after the step in which `signals` received a signal. Only the chief of several
-    workers saves and evaluates; all stop together.
+    workers saves and evaluates; all stop together. `replaced` is called when the first checkpoint is saved, which
+    takes the place of earlier ones.
     """
 
     def __init__(self, output_dir: str, every_steps: int, keep_checkpoint_max: int,
                  signals: interruption.InterruptLater, evaluations: Optional[Evaluations],
-                 is_evaluated: Callable[[int], bool], peers: Peers):
+                 is_evaluated: Callable[[int], bool], peers: Peers, replaced: Callable[[], None]):
+        self._replaced: Optional[Callable[[], None]] = replaced
         self._output_dir = output_dir
         self._every_steps = every_steps
         self._keep_checkpoint_max = keep_checkpoint_max
@@ -176,7 +172,6 @@ class SaveHook(tf.train.SessionRunHook):
     def after_create_session(self, session, coord) -> None:
         """Reads the first step; from then on, signals wait for the end of a step."""
         self._saver, = tf.get_collection(tf.GraphKeys.SAVERS)
-        self._remove_surplus()
         self.step = self.saved_step = int(session.run(self._global_step))
         self._signals.hold()  # from now on, a signal must not lose the steps done
 
@@ -205,6 +200,9 @@ class SaveHook(tf.train.SessionRunHook):
         if self._peers.is_chief:
             name = checkpoints.checkpoint_name(self.step)
             checkpoint_files.save(self._saver, session, os.path.join(self._output_dir, name))
+            if self._replaced:
+                self._replaced()
+                self._replaced = None
             self._remove_surplus()
 
     def _evaluate(self) -> bool:

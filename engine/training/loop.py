@@ -46,7 +46,7 @@ class Run(NamedTuple):
     # Called before the first step; writes the model's files besides checkpoints.
     save_description: Callable[[], None] = lambda: None
     result_files: Sequence[str] = ()  # patterns of result files that a training invalidates
-    begin: Callable[[], None] = lambda: None  # called when the model stands, before the first step
+    replaced: Callable[[], None] = lambda: None  # called when the first checkpoint is saved
 
     @property
     def global_batch_size(self) -> int:
@@ -107,7 +107,7 @@ def take_steps(run: Run, evaluations: Optional[Evaluations] = None,
     signals = interruption.InterruptLater(is_shared=bool(peers.others))
     saver = checkpoint_hook.SaveHook(
         output_dir, settings.save_checkpoints_steps, settings.keep_checkpoint_max, signals, evaluations,
-        run.is_evaluated, peers)
+        run.is_evaluated, peers, run.replaced)
 
     def hooks_of(replicas: Sequence[step_hook.Replica]) -> List[tf.train.SessionRunHook]:
         first, compiles = replicas[0], source.buckets is not None and runtime.SHARES_PROGRAMS
@@ -135,7 +135,7 @@ def take_steps(run: Run, evaluations: Optional[Evaluations] = None,
                 one_by_one=(first.pool is not None or settings.gradient_accumulation_steps > 1
                             or settings.recompute_layers or settings.freeze_layers > 0)),
             # Before the saver, which takes from the graph what this one puts there to save and restore.
-            checkpoint_hook.RestoreHook(initial_values, earlier, run.begin),
+            checkpoint_hook.RestoreHook(initial_values, earlier),
             # Before the saver: what the listeners write of a step is on disk before its checkpoint, and a
             # step that they refuse is not saved.
             step_hook.StepHook(

@@ -59,7 +59,7 @@ def train(run: Run) -> None:
         run.save_description()
         resumed = checkpoints.latest(output_dir) and run_record.load(output_dir)
         run = run._replace(output_layer=_output_layer(run),
-                           begin=lambda: _remove_results(run, with_evaluations=evaluations is None))
+                           replaced=lambda: _remove_results(run, with_evaluations=evaluations is None))
         record = record._replace(
             warning=resumed and resumed.warning or None, batches=run.batches if run.course.is_changed else None,
             compiled_lengths=resumed.compiled_lengths if resumed else None,

@@ -101,3 +101,17 @@ def test_a_link_with_another_name_leads_to_such_a_folder(named, tiny_model, tmp_
                   input_file=tmp_path / "link" / "cola" / "test.tsv",
                   output_file=tmp_path / "link" / "found.tsv"), predict)
     assert (named / "found.tsv").read_text().startswith("label\t")
+
+
+# --- Names that TensorFlow takes for patterns ------------------------------------------------
+
+
+def test_brackets_in_the_path_of_a_checkpoint_are_refused_before_anything_is_written(tiny_model, tmp_path, capsys):
+    flags = dict(tiny_model._asdict(), task_name="cola", data_dir=write_cola(tmp_path / "cola", train=8, dev=4),
+                 do_train=True, output_dir=tmp_path / "lr[5e-5]")
+    with ends_with_error(capsys, "lr[5e-5]: TensorFlow takes [ ]", "use another name, or give a link"):
+        run_here(flags)
+    assert not (tmp_path / "lr[5e-5]").exists()
+    (tmp_path / "[old]").symlink_to(os.path.dirname(tiny_model.init_checkpoint))
+    with ends_with_error(capsys, "--init_checkpoint=", "TensorFlow takes [ ]"):
+        run_here(dict(flags, output_dir=tmp_path / "out", init_checkpoint=tmp_path / "[old]" / "bert_model.ckpt"))

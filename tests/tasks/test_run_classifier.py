@@ -19,6 +19,8 @@ from engine import inference
 from engine.checkpoints import checkpoints
 from engine.cli import command
 from engine.devices import gpus
+from engine.errors import UserError
+from engine.training import loop
 
 TRAIN, DEV, TEST = 48, 21, 13
 
@@ -151,14 +153,23 @@ def test_a_finished_run_says_which_flags_have_no_effect(again, capsys):
         "WARNING: --learning_rate has no effect, since nothing is left to train: was 0.001, now 0.5"]
 
 
-def test_a_run_that_is_refused_before_its_first_step_leaves_the_folder_as_it_was(again, capsys):
+def test_a_run_that_ends_before_its_first_checkpoint_leaves_the_folder_as_it_was(again, capsys, monkeypatch):
     def content():
         return {path.name: path.read_bytes() for path in again["output_dir"].iterdir() if path.is_file()}
 
+    def refused(kept, step):
+        raise UserError(f"step {step.number} is refused")
+
     before = content()
-    with ends_with_error(capsys, "has no loss scale"):
-        run_here({**again, "num_train_epochs": 2, "learning_rate": 0.5, "precision": "float16"})
-    assert {"run.json", "eval_results.txt", "test_results.tsv"} <= before.keys() and content() == before
+    (again["output_dir"] / "evaluations.json").write_text(json.dumps({"best_checkpoint": "model.ckpt-4", "evaluations": []}))
+    before["evaluations.json"] = content()["evaluations.json"]
+    monkeypatch.setattr(loop, "_check_loss", refused)
+    for precision, said in (("float16", "has no loss scale"), ("float32", "step 7 is refused")):
+        with ends_with_error(capsys, said):
+            run_here({**again, "num_train_epochs": 2, "learning_rate": 0.5, "precision": precision,
+                      "keep_checkpoint_max": 1})
+        assert content().items() >= before.items()
+    assert {"run.json", "eval_results.txt", "test_results.tsv"} <= before.keys()
 
 
 def test_more_epochs_go_on_from_where_the_run_ended_and_leave_no_stale_files(continued):
