@@ -122,13 +122,15 @@ def run(job: Job, sets: Sets, tries: Sequence[Try], carry_out: Callable[..., Non
     if job.devices.peers.others:
         raise UserError("several tries run on one machine, and this run has several; give each try a "
                         "command of its own")
-    if checkpoint_files.list_checkpoints(output_dir) and (
-            not os.path.isdir(os.path.join(output_dir, FOLDER)) or run_record.difference(
-                output_dir, run_record.Record({}, recorded(job.settings.length)))):
-        raise UserError(f"--output_dir={output_dir} has a model of a single training, or of another length, which the "
-                        "best try would replace; use another --output_dir")
-    metric = job.settings.evaluation.metric_for_best or job.model.metrics()[0]
     folders = {one: one.job(job).settings.output_dir for one in tries}
+    length = run_record.Record({}, recorded(job.settings.length))
+    is_single = not os.path.isdir(os.path.join(output_dir, FOLDER)) or (  # or was trained further than the tries
+        run_record.difference(output_dir, length) and not any(
+            run_record.difference(folder, length) for folder in folders.values() if _has_results(folder)))
+    if checkpoint_files.list_checkpoints(output_dir) and is_single:
+        raise UserError(f"--output_dir={output_dir} has a model of a single training, which the best try "
+                        "would replace; use another --output_dir")
+    metric = job.settings.evaluation.metric_for_best or job.model.metrics()[0]
     # A search that is finished stays so, whatever the global batch; in another one the tries differ.
     any_batch = job.settings.training.allow_batch_change or all(map(_has_results, folders.values()))
     scores: Dict[Try, Dict[str, float]] = {}

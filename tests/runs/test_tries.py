@@ -87,7 +87,7 @@ def test_only_the_best_is_kept_and_ends_as_a_command_of_its_own(
     shutil.copytree(str(searched), str(tmp_path / "out"))
     record["settings"]["--num_train_epochs"] = 2.0  # a command of its own has trained it further
     (tmp_path / "out" / "run.json").write_text(json.dumps(record))
-    with ends_with_error(capsys, "or of another length", "--output_dir"):
+    with ends_with_error(capsys, "a model of a single training", "--output_dir"):
         run_here(dict(flags, output_dir=tmp_path / "out"))
 
 
