@@ -6,7 +6,7 @@ If the machine has GPUs and TensorFlow sees none, prints the reason and exits wi
 unless a flag asks for the CPU. Ignores all other flags.
 """
 
-import re
+import argparse
 import sys
 from typing import List
 
@@ -14,19 +14,23 @@ from engine.cli import command
 from engine.devices import gpus, runtime
 from engine.errors import UserError
 
-_CPU = re.compile(r"--?(num_gpus|n_gpus)=0|--?num_cpu_replicas=[1-9]\d*")
-
 
 def main(flags: List[str]) -> None:
     """Prints the number of GPUs; 0 if the flags ask for the CPU."""
-    if any(_CPU.fullmatch(flag) for flag in flags):
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for name in ("num_gpus", "n_gpus", "num_cpu_replicas"):
+        parser.add_argument(f"--{name}", f"-{name}", type=int)
+    given, _ = parser.parse_known_args(flags)
+    wanted = given.n_gpus if given.num_gpus is None else given.num_gpus
+    if given.num_cpu_replicas or wanted == 0:
         print(0)
         return
     try:
         gpus.check_seen()
     except UserError as error:
         command.exit_with(error)
-    print(runtime.visible_gpu_count())
+    visible = runtime.visible_gpu_count()
+    print(visible if wanted is None else min(wanted, visible))
 
 
 if __name__ == "__main__":

@@ -97,7 +97,8 @@ class Prepared(Artifact):
                 "checkpoint": os.path.relpath(trained.checkpoint.path, self._folder or "."),
                 "shapes": shapes})) as draft:
             _convert(draft, trained, reader)
-        for other in glob.glob(os.path.join(glob.escape(os.path.dirname(self.path)), "serving-*.onnx")):
+        pattern = f"serving-{'[0-9a-f]' * 16}*.onnx"  # not what a user has named so
+        for other in glob.glob(os.path.join(glob.escape(os.path.dirname(self.path)), pattern)):
             if not other.startswith(self._prefix):  # another process may remove it, too
                 for old in (other, f"{other}.json"):
                     with contextlib.suppress(OSError):

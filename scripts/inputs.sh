@@ -98,7 +98,7 @@ print_metrics() {
 # $replicas, the flag of two replicas on the CPU where there is no card; and $on_all_replicas, that flag
 # and the batch size. Fails where TensorFlow sees none of the cards. One interpreter: each takes seconds.
 look_at_model_and_cards() {
-  local found num_gpus
+  local found flag num_gpus
   say "Starting TensorFlow, to see whether it works and for which cards; this may take a minute"
   found=$("$python" -c "import sys
 from encoder import model_files, vocabulary
@@ -109,7 +109,11 @@ for folder in filter(None, sys.argv[1:3]):
 " "$model" "${MASKED_LM:-}" "$@") || exit
   read -r -d '' num_gpus lower_case lower_case_masked_lm <<<"$found" || true
   replicas=()
-  if [[ $num_gpus == 0 ]]; then num_gpus=2 replicas=(--num_cpu_replicas=2); fi
+  if [[ $num_gpus == 0 ]]; then
+    num_gpus=2
+    for flag in "$@"; do if [[ $flag =~ ^--?num_cpu_replicas=([1-9][0-9]*)$ ]]; then num_gpus=${BASH_REMATCH[1]}; fi; done
+    replicas=("--num_cpu_replicas=$num_gpus")
+  fi
   on_all_replicas=(${replicas[@]+"${replicas[@]}"}
     --train_batch_size=$((examples_per_step > num_gpus ? examples_per_step / num_gpus : 1)))
 }

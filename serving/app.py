@@ -186,10 +186,12 @@ class App(Starlette):
             raise Refusal(*_REFUSALS[Overloaded], **_RETRY)
         self._in_flight += 1
         deadline = Deadline(limits.timeout)
-        answering = asyncio.get_event_loop().run_in_executor(
-            self._workers, self._answer, model, path, body, deadline,
-            "name" in request.path_params)
         try:
+            try:
+                answering = asyncio.get_event_loop().run_in_executor(
+                    self._workers, self._answer, model, path, body, deadline, "name" in request.path_params)
+            except RuntimeError as error:  # no thread can be started
+                raise Refusal(*_REFUSALS[Overloaded], **_RETRY) from error
             if not (await asyncio.wait([answering], timeout=_SOON))[0]:
                 leaving = asyncio.ensure_future(request.receive())
                 try:

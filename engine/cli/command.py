@@ -67,12 +67,11 @@ def run(main: Callable[[flags.FlagValues], None],
         # The reader of our output has exited, as `head` does: not an error. Without this, the
         # interpreter would fail to flush its buffer at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _leave(128 + signal.SIGPIPE, "nobody reads its output any more")
         sys.exit(128 + signal.SIGPIPE)
     except interruption.Interrupted as interrupted:
         _leave(128 + interrupted.signal_number, str(interrupted))
-        sys.stderr.write(f"{log.visible(str(interrupted))}\n")
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
+        _say_last(log.visible(str(interrupted)))
         # Threads may still be building the graph; shutting the interpreter down would crash.
         os._exit(128 + interrupted.signal_number)
     except cluster.PeerLost as error:
@@ -173,8 +172,16 @@ def exit_with(error: Union[Exception, str], status: int = USER_ERROR_STATUS) -> 
     line = log.visible(" ".join(str(error).split()))
     _leave(status, line)
     files.remove_empty_directories()
-    sys.stderr.write(f"error: {line}\n")
+    _say_last(f"error: {line}")
     sys.exit(status)
+
+
+def _say_last(line: str) -> None:
+    """Writes the last line, if somebody still reads it: the exit status counts."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(f"{line}\n")
+        sys.stdout.flush()
+        sys.stderr.flush()
 
 
 def _described(error: Exception) -> str:

@@ -220,14 +220,16 @@ class Peers:
             try:
                 self.leave(status, why, worker)
             finally:
-                sys.stderr.write(f"error: {log.visible(line)}\n")
+                with contextlib.suppress(OSError, ValueError):  # nobody may read it any more
+                    sys.stderr.write(f"error: {log.visible(line)}\n")
                 _exit(status)
 
 
 def _exit(status: int) -> None:
     """Ends the process at once: its other threads may wait in TensorFlow for ever."""
     for stream in (sys.stdout, sys.stderr):
-        stream.flush()
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
     os._exit(status)
 
 

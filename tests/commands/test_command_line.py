@@ -3,11 +3,13 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 
 from commands import ends_with_error, results_in, run_here
-from conftest import write_cola
+from conftest import ROOT, write_cola
 from engine.disk import patterns
 from engine.errors import UserError
 from pretraining import create_data
@@ -115,3 +117,15 @@ def test_brackets_in_the_path_of_a_checkpoint_are_refused_before_anything_is_wri
     (tmp_path / "[old]").symlink_to(os.path.dirname(tiny_model.init_checkpoint))
     with ends_with_error(capsys, "--init_checkpoint=", "TensorFlow takes [ ]"):
         run_here(dict(flags, output_dir=tmp_path / "out", init_checkpoint=tmp_path / "[old]" / "bert_model.ckpt"))
+
+
+# --- A standard error that nobody reads any more ---------------------------------------------
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs Linux")
+@pytest.mark.parametrize("code, status", [
+    ("from engine.cli import command; command.exit_with('no')", 2),
+    ("import sys; from engine.workers import coordination; sys.stdout.write('begun'); coordination._exit(193)", 193)])
+def test_a_command_ends_with_its_status_although_its_last_line_cannot_be_written(code, status):
+    with open("/dev/full", "w") as full:
+        assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=full, stderr=full, timeout=60).returncode == status

@@ -11,6 +11,7 @@ import processes
 import run_classifier
 from commands import arguments
 from conftest import ROOT
+from engine import count_gpus
 from engine.cli import device_flags, worker_main
 from engine.devices import devices, gpus, runtime
 from engine.errors import UserError
@@ -196,6 +197,16 @@ def test_a_run_does_not_go_to_the_cpu_in_silence_where_there_are_cards(machine):
 
 
 @no_gpu_here
+@pytest.mark.parametrize("given, expected", [
+    ([], 8), (["--num_gpus=2"], 2), (["-num_gpus", "3", "--do_train"], 3), (["--n_gpus=1"], 1), (["--num_gpus=9"], 8),
+    (["--num_gpus", "0"], 0), (["--num_cpu_replicas=4"], 0)])
+def test_recipes_divide_their_batch_by_the_cards_that_the_flags_ask_for(given, expected, monkeypatch, capsys):
+    monkeypatch.setattr(count_gpus.gpus, "check_seen", lambda: None)
+    monkeypatch.setattr(count_gpus.runtime, "visible_gpu_count", lambda: 8)
+    count_gpus.main(given)
+    assert capsys.readouterr().out == f"{expected}\n"
+
+
 @pytest.mark.parametrize("command", [["run_classifier.py"], ["-m", "engine.count_gpus"]])
 def test_a_command_ends_with_status_2_and_one_line(command, machine, tiny_model, tmp_path):
     """The recipes ask engine.count_gpus."""
