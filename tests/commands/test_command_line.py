@@ -125,7 +125,8 @@ def test_brackets_in_the_path_of_a_checkpoint_are_refused_before_anything_is_wri
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs Linux")
 @pytest.mark.parametrize("code, status", [
     ("from engine.cli import command; command.exit_with('no')", 2),
-    ("import sys; from engine.workers import coordination; sys.stdout.write('begun'); coordination._exit(193)", 193)])
+    ("import sys; from engine.workers import coordination; sys.stdout = open('/dev/full', 'w'); sys.stdout.write('begun'); "
+     "coordination._exit(193)", 193)], ids=["command", "worker"])
 def test_a_command_ends_with_its_status_although_its_last_line_cannot_be_written(code, status):
     with open("/dev/full", "w") as full:
-        assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=full, stderr=full, timeout=60).returncode == status
+        assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, stderr=full, timeout=60).returncode == status
