@@ -237,8 +237,8 @@ def _is_here(host: str) -> bool:
     """Whether an address of the host is this machine's: a socket can be bound to it."""
     try:
         address = socket.getaddrinfo(_machine(host), 0, socket.AF_INET, socket.SOCK_STREAM)[0][4]
-    except OSError as error:
-        raise UserError(f"--hosts: {host}: {error.strerror}") from error
+    except (OSError, UnicodeError) as error:  # the latter of a name such as node[1..4]
+        raise UserError(f"--hosts: {host}: {getattr(error, 'strerror', error)}") from error
     with contextlib.suppress(OSError), socket.socket() as probe:
         probe.bind(address)
         return True

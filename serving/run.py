@@ -62,7 +62,10 @@ def define_flags() -> flags.FlagValues:
 
 def main(values: flags.FlagValues) -> None:
     """Opens the models and serves until a signal."""
-    named = _models(values.model or [])
+    named, origins = _models(values.model or []), [origin.rstrip("/") for origin in values.allowed_origin]
+    for origin in origins:
+        if not re.fullmatch(r"https?://[^/\s]+", origin):
+            raise UserError(f"--allowed_origin={origin}: must be a site, such as https://example.org")
     if values.prepare:
         _prepare(named, values)
         return
@@ -86,7 +89,7 @@ def main(values: flags.FlagValues) -> None:
         signals.hold()
         host, port = listener.getsockname()[:2]
         _listen(listener, host, port)
-        application = app.App(models, limits, token, values.allowed_origin,
+        application = app.App(models, limits, token, origins,
                               is_local=ipaddress.ip_address(host.partition("%")[0]).is_loopback)
         shown = f"[{host}]" if ":" in host else host
         log.info(f"Serving {', '.join(models)} at http://{shown}:{port}")

@@ -73,6 +73,7 @@ def test_only_names_that_are_this_machine_s_own_reach_a_service_without_a_token(
     ({"model": CLASSIFIER, "port": 70000}, ["--port=70000"]),
     ({"model": CLASSIFIER, "host": "no.such.host.invalid"}, ["--host=no.such.host.invalid"]),
     ({"model": CLASSIFIER, "token_file": "nowhere"}, ["--token_file", "nowhere"]),
+    ({"model": CLASSIFIER, "allowed_origin": "example.org/"}, ["--allowed_origin=example.org: must be a site"]),
     ({"model": CLASSIFIER, "timeout": 0}, ["--timeout=0"]),
     ({"model": CLASSIFIER, "max_concurrent_requests": 0}, ["--max_concurrent_requests=0"])])
 def test_bad_flags_end_with_one_line(flags, parts, capsys):
