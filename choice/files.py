@@ -38,7 +38,10 @@ Rows = Iterator[Tuple[Where, Optional[Mapping[str, Any]]]]  # values by the name
 
 
 class Layout(NamedTuple):
-    """What is where in a file; an entry each of task.json. A column is a name or, in a table, a number from 1."""
+    """The columns of a file and how its answers are written; each field is an entry of task.json.
+
+    A column is given by its name or, in a table, by its number from 1.
+    """
     text_columns: Sequence[str] = ()  # a question, or what it is about and the question
     choice_columns: Sequence[str] = ()  # one with lists, or one for each choice; (): not known
     answer_column: Sequence[str] = ()  # one, or none

@@ -154,7 +154,7 @@ class Launcher(NamedTuple):
             if not failed:
                 return 0
             _wait_until(lambda: _ended(workers), _LAST_WORDS_SECONDS)
-            # The status of one that failed for good decides, else that of the first that was seen to have failed.
+            # A worker that failed for good decides, otherwise the first in the list that failed.
             decisive = min((worker for worker in workers if worker.status),
                            key=lambda worker: (worker.status >= LOST_STATUS, worker is not failed[0]))
             log.warn(f"{decisive.place.label} {_described(decisive.status)}")

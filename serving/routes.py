@@ -268,7 +268,7 @@ class RerankRequest(Request):
                 for index in sorted(range(len(texts)), key=lambda index: -scores[index])]
 
 
-# What a label is called which says that a text fits a query; the other one is "0", "no", "not_entailment", "unrelated".
+# Names of a label for texts that fit a query. The other label is then "0", "no", "not_entailment", "unrelated".
 _RELEVANT = re.compile("1|label_1|true|t|yes|y|pos|positive|fits|good|correct|right|(is_)?(relevan|entail|match|duplicat|"
                        "paraphras|equivalen|similar|related|same|answer).*", re.IGNORECASE)
 

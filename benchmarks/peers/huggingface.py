@@ -143,15 +143,18 @@ def train(model, tokenizer, texts, labels, args):
     return train_on(batches(), model, num_steps, args, args.autocast)
 
 
+def in_turn(tokenizer, texts, labels):
+    """Batches of all texts."""
+    examples = list(zip(texts, labels))
+    return (batch_of(tokenizer, examples[first:first + 32])[0] for first in range(0, len(examples), 32))
+
+
 @torch.no_grad()
 def fit_output_layer(model, tokenizer, texts, labels):
     """Starts the output layer as the best linear model of the pooled output, by cross-validation."""
     model.eval()
-    features = []
-    for first in range(0, len(texts), 32):
-        batch, _ = batch_of(tokenizer, list(zip(texts, labels))[first:first + 32])
-        features.append(model.base_model(**batch).pooler_output.numpy())
-    features, layer = np.concatenate(features), model.classifier
+    layer, features = model.classifier, np.concatenate([
+        model.base_model(**batch).pooler_output.numpy() for batch in in_turn(tokenizer, texts, labels)])
     scaler = StandardScaler().fit(features)
     scale = np.maximum(scaler.scale_, 0.1 * np.sqrt(np.square(scaler.scale_).mean()))
     features = (features - scaler.mean_) / scale
@@ -172,8 +175,7 @@ def fit_output_layer(model, tokenizer, texts, labels):
 def predict(model, tokenizer, texts, labels):
     model.eval()
     predicted = []
-    for first in range(0, len(texts), 32):
-        batch, _ = batch_of(tokenizer, list(zip(texts, labels))[first:first + 32])
+    for batch in in_turn(tokenizer, texts, labels):
         logits = model(**batch).logits
         predicted += (logits[:, 0] if logits.shape[1] == 1 else logits.argmax(-1)).tolist()
     return predicted

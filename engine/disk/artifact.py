@@ -21,7 +21,7 @@ from engine.disk.provenance import Source
 from engine.errors import UserError
 
 MISSING, BEGUN, WHOLE = "missing", "begun", "whole"
-# What is there is not ours: made from other facts, or from none that can be read; without a record; not as recorded.
+# Made from other facts, or with a record that cannot be read; without a record; other content than recorded.
 OTHER, FOREIGN, DAMAGED = ODD = ("other", "foreign", "damaged")
 _READ_BYTES = 1 << 22
 

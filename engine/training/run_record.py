@@ -267,7 +267,7 @@ def difference(output_dir: str, record: Record) -> str:
 
 
 def changes(record: Record, settings: Mapping[str, Any]) -> Dict[str, str]:
-    """How settings that are given differ from those of a record, by their flags."""
+    """The settings that a record has otherwise, by their flags, and how; None counts as not given."""
     return _changes(record.settings, {name: value for name, value in settings.items() if value is not None})
 
 
