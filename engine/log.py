@@ -1,5 +1,6 @@
 """Log messages: plain lines on standard error, above the progress bar if there is one."""
 
+import contextlib
 import numbers
 import re
 import sys
@@ -45,6 +46,14 @@ def info(line: str) -> None:
 def warn(line: str) -> None:
     """Prints a warning on standard error."""
     _print(f"WARNING: {line}")
+
+
+def last(line: str = "") -> None:
+    """Flushes both streams, and prints a process's last line, as far as they can be written: its exit status counts."""
+    for stream, text in ((sys.stdout, ""), (sys.stderr, f"{visible(line)}\n" if line else "")):
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # None, if it was closed before the start
+            stream.write(text)
+            stream.flush()
 
 
 def results(metrics: Mapping[str, float]) -> None:

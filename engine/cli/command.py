@@ -71,7 +71,7 @@ def run(main: Callable[[flags.FlagValues], None],
         sys.exit(128 + signal.SIGPIPE)
     except interruption.Interrupted as interrupted:
         _leave(128 + interrupted.signal_number, str(interrupted))
-        _say_last(log.visible(str(interrupted)))
+        log.last(str(interrupted))
         # Threads may still be building the graph; shutting the interpreter down would crash.
         os._exit(128 + interrupted.signal_number)
     except cluster.PeerLost as error:
@@ -172,16 +172,8 @@ def exit_with(error: Union[Exception, str], status: int = USER_ERROR_STATUS) -> 
     line = log.visible(" ".join(str(error).split()))
     _leave(status, line)
     files.remove_empty_directories()
-    _say_last(f"error: {line}")
+    log.last(f"error: {line}")
     sys.exit(status)
-
-
-def _say_last(line: str) -> None:
-    """Writes the last line, if somebody still reads it: the exit status counts."""
-    with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(f"{line}\n")
-        sys.stdout.flush()
-        sys.stderr.flush()
 
 
 def _described(error: Exception) -> str:

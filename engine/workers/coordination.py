@@ -12,7 +12,6 @@ import collections
 import contextlib
 import json
 import os
-import sys
 import threading
 import time
 from typing import Any, Callable, Deque, Dict, Iterator, List, Mapping, Optional, Tuple, TypeVar
@@ -220,17 +219,15 @@ class Peers:
             try:
                 self.leave(status, why, worker)
             finally:
-                with contextlib.suppress(OSError, ValueError):  # nobody may read it any more
-                    sys.stderr.write(f"error: {log.visible(line)}\n")
-                _exit(status)
+                _exit(status, f"error: {line}")
 
 
-def _exit(status: int) -> None:
+def _exit(status: int, line: str = "") -> None:
     """Ends the process at once: its other threads may wait in TensorFlow for ever."""
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
-            stream.flush()
-    os._exit(status)
+    try:
+        log.last(line)
+    finally:
+        os._exit(status)
 
 
 def _differences(name: str, one: Any, other: Any, prefix: str = "") -> Iterator[Tuple[str, str, str]]:

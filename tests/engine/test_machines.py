@@ -107,6 +107,13 @@ def test_others_end_with_the_status_of_a_worker_that_failed(tmp_path):
         assert "worker 0 (" in other.said and "no such file" in other.said
 
 
+def test_others_end_with_a_chief_whose_output_nobody_reads(tmp_path):
+    chief, *others = [worker.end() for worker in start(tmp_path, "lose_reader")]
+    assert [each.status for each in (chief, *others)] == 3 * [128 + signal.SIGPIPE]
+    for other in others:
+        assert "worker 0 (" in other.said and "has ended: nobody reads its output any more" in other.said
+
+
 @pytest.mark.parametrize("number, lost", [(signal.SIGKILL, 0), (signal.SIGSTOP, 2)])
 def test_a_lost_worker_is_named_by_all_others(number, lost, tmp_path):
     started = start(tmp_path, "hang", str(tmp_path), heartbeat_timeout=2.0)

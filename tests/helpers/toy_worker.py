@@ -43,6 +43,13 @@ def fail(us, index, said):
     us.wait("never")
 
 
+def lose_reader(us):
+    """Nobody reads the chief's output any more."""
+    if us.is_chief:
+        raise BrokenPipeError
+    us.wait("never")
+
+
 def hang(us, directory):
     us.wait("all here")
     open(os.path.join(directory, f"here{us.cluster.index}"), "w").close()
