@@ -191,6 +191,7 @@ class App(Starlette):
                 answering = asyncio.get_event_loop().run_in_executor(
                     self._workers, self._answer, model, path, body, deadline, "name" in request.path_params)
             except RuntimeError as error:  # no thread can be started
+                deadline.end()  # it stays in the queue: no later thread waits for its answer
                 raise Refusal(*_REFUSALS[Overloaded], **_RETRY) from error
             if not (await asyncio.wait([answering], timeout=_SOON))[0]:
                 leaving = asyncio.ensure_future(request.receive())

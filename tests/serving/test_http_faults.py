@@ -1,5 +1,6 @@
 """What clients do wrong, and too much of: an error for each, and the service goes on."""
 
+import asyncio
 import concurrent.futures
 import gzip
 import json
@@ -9,10 +10,13 @@ import socket
 import struct
 import threading
 import time
+import types
 
 import pytest
+from starlette.responses import Response
 
 from conftest import sentences
+from serving import app, model
 from serving.routes import REQUESTS
 from services import RELEASE, SECONDS, Service, read_all, request, wait_until
 
@@ -350,3 +354,33 @@ def test_a_signal_under_load_ends_the_service_when_what_has_begun_is_answered(nu
     with pytest.raises(ConnectionRefusedError):
         service.socket()
     assert "Traceback" not in "".join(service.lines)
+
+
+def test_a_shortage_of_threads_refuses_a_request_and_is_over_with_it(monkeypatch, capsys):
+    application = app.App({"a": types.SimpleNamespace(name="a", batcher=None)}, model.Limits(max_concurrent_requests=1))
+    deadlines = []
+    monkeypatch.setattr(application, "_answer", lambda *given: deadlines.append(given[3]) or Response())
+
+    def status():
+        sent = []
+
+        async def receive():
+            return {"type": "http.request", "body": b"{}"}
+
+        async def send(message):
+            sent.append(message)
+
+        asyncio.run(application({
+            "type": "http", "http_version": "1.0", "method": "POST", "path": "/models/a/predict", "query_string": b"",
+            "headers": [(b"content-type", b"application/json"), (b"host", b"localhost")]}, receive, send))
+        return sent[0]["status"]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", lambda thread: (_ for _ in ()).throw(
+            RuntimeError("can't start new thread")))
+        assert [status(), status()] == [429, 429]
+    assert status() == 200 and application._in_flight == 0 and "Traceback" not in capsys.readouterr().err
+    for deadline in deadlines[:2]:  # the refused requests, which stood in the queue
+        with pytest.raises(model.Gone):
+            deadline.check()
+    deadlines[2].check()
