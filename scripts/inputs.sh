@@ -95,10 +95,10 @@ print_metrics() {
 }
 
 # look_at_model_and_cards [FLAG...]: sets $lower_case and $lower_case_masked_lm: true or false; the array
-# $replicas, the flag of two replicas on the CPU where there is no card; and $on_all_replicas, that flag
-# and the batch size. Fails where TensorFlow sees none of the cards. One interpreter: each takes seconds.
+# $replicas, the flag of the replicas on the CPU, by default two, where there is no card; and
+# $on_all_replicas, that flag and the batch size. Fails where TensorFlow sees none of the cards. One interpreter: each takes seconds.
 look_at_model_and_cards() {
-  local found flag num_gpus
+  local found num_gpus cpu_replicas=".* --?num_cpu_replicas[= ]([1-9][0-9]*) "
   say "Starting TensorFlow, to see whether it works and for which cards; this may take a minute"
   found=$("$python" -c "import sys
 from encoder import model_files, vocabulary
@@ -111,7 +111,7 @@ for folder in filter(None, sys.argv[1:3]):
   replicas=()
   if [[ $num_gpus == 0 ]]; then
     num_gpus=2
-    for flag in "$@"; do if [[ $flag =~ ^--?num_cpu_replicas=([1-9][0-9]*)$ ]]; then num_gpus=${BASH_REMATCH[1]}; fi; done
+    if [[ " $* " =~ $cpu_replicas ]]; then num_gpus=${BASH_REMATCH[1]}; fi
     replicas=("--num_cpu_replicas=$num_gpus")
   fi
   on_all_replicas=(${replicas[@]+"${replicas[@]}"}

@@ -99,6 +99,14 @@ def join_workers(values: flags.FlagValues) -> Peers:
     return peers
 
 
+def num_gpus(wanted: DeviceSettings) -> Optional[int]:
+    """The value of --num_gpus or --n_gpus. Raises a UserError if they disagree."""
+    if None not in (wanted.num_gpus, wanted.n_gpus) and wanted.num_gpus != wanted.n_gpus:
+        raise UserError(f"--num_gpus={wanted.num_gpus} and --n_gpus={wanted.n_gpus} are the same "
+                        "flag and disagree; give one of them")
+    return wanted.n_gpus if wanted.num_gpus is None else wanted.num_gpus
+
+
 def find_devices(values: flags.FlagValues, training: bool, peers: Peers = NO_PEERS) -> devices.Devices:
     """The devices that the flags select, for which TensorFlow is set up.
 
@@ -113,9 +121,9 @@ def find_devices(values: flags.FlagValues, training: bool, peers: Peers = NO_PEE
         runtime.prepare_xla()
     precision = devices.chosen_precision(values)
     tensor_float_32 = runtime.allow_tensor_float_32(precision != devices.FLOAT32)
-    num_gpus = _num_gpus(wanted)
+    chosen = num_gpus(wanted)
     own = devices.find_devices(
-        num_gpus=num_gpus,
+        num_gpus=chosen,
         gpus_flag="--num_gpus" if wanted.n_gpus is None else "--n_gpus",
         replicas_per_gpu=wanted.replicas_per_gpu,
         num_cpu_replicas=wanted.num_cpu_replicas,
@@ -124,7 +132,7 @@ def find_devices(values: flags.FlagValues, training: bool, peers: Peers = NO_PEE
         peers=peers)._replace(dtype=devices.dtype_of(precision))
     if xla is True and own.kind == "GPU":
         xla_tools.check_here()
-    is_chosen = num_gpus is not None or wanted.num_cpu_replicas or gpus.are_hidden()
+    is_chosen = chosen is not None or wanted.num_cpu_replicas or gpus.are_hidden()
     if training and own.kind == "CPU" and not is_chosen:
         log.warn(f"no GPU is visible to TensorFlow ({gpus.visibility()}): running on the CPU, which "
                  "is many times slower")
@@ -161,10 +169,3 @@ def _code_hash() -> str:
         paths += package.parent.rglob("*.py")
     hashes = [files.hash_of_file(str(path)) for path in sorted(paths)]
     return files.hash_of("".join(hashes).encode("ascii"))[:16]
-
-
-def _num_gpus(wanted: DeviceSettings) -> Optional[int]:
-    if None not in (wanted.num_gpus, wanted.n_gpus) and wanted.num_gpus != wanted.n_gpus:
-        raise UserError(f"--num_gpus={wanted.num_gpus} and --n_gpus={wanted.n_gpus} are the same "
-                        "flag and disagree; give one of them")
-    return wanted.n_gpus if wanted.num_gpus is None else wanted.num_gpus

@@ -161,6 +161,14 @@ def test_paths_are_those_of_the_folder_that_a_recipe_is_called_from(bare_machine
     assert shape.stdout == "1,8,2,12\n"
 
 
+@pytest.mark.parametrize("flags, replicas, batch", [
+    ("", 2, 16), ("--num_cpu_replicas=4", 4, 8), ("--do_train -num_cpu_replicas 8 --seed 1", 8, 4)])
+def test_recipes_divide_their_batch_by_the_replicas_on_the_cpu(flags, replicas, batch, bare_machine):
+    result = run(bare_machine, "source scripts/inputs.sh; answer() { printf '0\ntrue\n'; }; python=answer model=; "
+                 f'look_at_model_and_cards {flags}; echo "${{on_all_replicas[@]}}"')
+    assert result.stdout == f"--num_cpu_replicas={replicas} --train_batch_size={batch}\n", result.stderr
+
+
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_refuses_a_folder_that_is_no_model(
         bare_machine, forking_python, tmp_path, recipe):

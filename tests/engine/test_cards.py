@@ -9,7 +9,7 @@ import pytest
 
 import processes
 import run_classifier
-from commands import arguments
+from commands import arguments, ends_with_error
 from conftest import ROOT
 from engine import count_gpus
 from engine.cli import device_flags, worker_main
@@ -196,10 +196,9 @@ def test_a_run_does_not_go_to_the_cpu_in_silence_where_there_are_cards(machine):
         assert devices.find_devices().kind == "CPU"
 
 
-@no_gpu_here
 @pytest.mark.parametrize("given, expected", [
     ([], 8), (["--num_gpus=2"], 2), (["-num_gpus", "3", "--do_train"], 3), (["--n_gpus=1"], 1), (["--num_gpus=9"], 8),
-    (["--num_gpus", "0"], 0), (["--num_cpu_replicas=4"], 0)])
+    (["--num_gpus", "0"], 0), (["--num_cpu_replicas=4"], 0), (["--other", "value", "-n_gpus=1", "--num_gpus", "1"], 1)])
 def test_recipes_divide_their_batch_by_the_cards_that_the_flags_ask_for(given, expected, monkeypatch, capsys):
     monkeypatch.setattr(count_gpus.gpus, "check_seen", lambda: None)
     monkeypatch.setattr(count_gpus.runtime, "visible_gpu_count", lambda: 8)
@@ -207,6 +206,15 @@ def test_recipes_divide_their_batch_by_the_cards_that_the_flags_ask_for(given, e
     assert capsys.readouterr().out == f"{expected}\n"
 
 
+@pytest.mark.parametrize("given, said", [
+    (["--num_gpus=two"], "--num_gpus=two: "), (["--num_gpus=-1"], "--num_gpus=-1: must be between 0 and"),
+    (["--num_gpus=2", "--n_gpus=1"], "are the same flag and disagree")])
+def test_numbers_of_cards_that_are_none_get_one_line_before_a_recipe_begins(given, said, capsys):
+    with ends_with_error(capsys, said):
+        count_gpus.main(given)
+
+
+@no_gpu_here
 @pytest.mark.parametrize("command", [["run_classifier.py"], ["-m", "engine.count_gpus"]])
 def test_a_command_ends_with_status_2_and_one_line(command, machine, tiny_model, tmp_path):
     """The recipes ask engine.count_gpus."""
