@@ -34,6 +34,7 @@ from runs.capability import Job, Reader
 from runs.rows import UNREAD, Example
 
 FLOAT32, INT8 = WEIGHTS = ("float32", "int8")
+_NAME = re.compile(rf"(.*/)?serving-[0-9a-f]{{16}}(-{INT8})?\.onnx")
 _BATCH_TOKENS = 2048
 _EQUAL = 0.01  # the largest difference of two equal numbers, relative
 # The exit status if ONNX's tools are missing or cannot convert the model; if the folder cannot be written.
@@ -97,12 +98,14 @@ class Prepared(Artifact):
                 "checkpoint": os.path.relpath(trained.checkpoint.path, self._folder or "."),
                 "shapes": shapes})) as draft:
             _convert(draft, trained, reader)
-        pattern = f"serving-{'[0-9a-f]' * 16}*.onnx"  # not what a user has named so
-        for other in glob.glob(os.path.join(glob.escape(os.path.dirname(self.path)), pattern)):
-            if not other.startswith(self._prefix):  # another process may remove it, too
-                for old in (other, f"{other}.json"):
-                    with contextlib.suppress(OSError):
-                        os.remove(old)
+        for other in filter(_NAME.fullmatch, glob.glob(os.path.join(glob.escape(os.path.dirname(self.path)), "*.onnx"))):
+            # A user's own file has no such record; another process may remove a file, too.
+            with contextlib.suppress(UserError, OSError):
+                facts = files.read_record(f"{other}.json", "the record", self._types)["facts"]
+                # Another version may serve these checkpoints.
+                if {**facts, "version": VERSION, "weights": self.weights} != self.facts:
+                    os.remove(other)
+                    os.remove(f"{other}.json")
 
     def _entries(self, record: Mapping[str, Any]) -> Dict[str, Any]:
         return {"facts": provenance.as_json(self.facts), "checkpoint": record["checkpoint"],

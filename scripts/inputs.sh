@@ -96,7 +96,8 @@ print_metrics() {
 
 # look_at_model_and_cards [FLAG...]: sets $lower_case and $lower_case_masked_lm: true or false; the array
 # $replicas, the flag of the replicas on the CPU, by default two, where there is no card; and
-# $on_all_replicas, that flag and the batch size. Fails where TensorFlow sees none of the cards. One interpreter: each takes seconds.
+# $on_all_replicas, that flag and the batch size. Fails where TensorFlow sees none of the cards. One
+# interpreter: each takes seconds.
 look_at_model_and_cards() {
   local found num_gpus cpu_replicas=".* --?num_cpu_replicas[= ]([1-9][0-9]*) "
   say "Starting TensorFlow, to see whether it works and for which cards; this may take a minute"

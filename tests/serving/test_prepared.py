@@ -13,6 +13,7 @@ from commands import ends_with_error, run_here
 from conftest import ROOT, write_cola
 from encoder import convert
 from engine.checkpoints import onnx_file
+from engine.disk import files
 from engine.errors import UserError
 from runs import kinds
 from runs.prepared import INT8, Prepared
@@ -119,6 +120,25 @@ def test_a_file_of_another_model_is_seen_and_made_again(toys, tmp_path, capfd):
     assert "label" in answer(served, [Example(("the cat", "a dog"))])[0].entry
     served.close()
     assert "was made with another" in capfd.readouterr().err and own.state().name == "whole"
+
+
+def test_a_conversion_removes_files_of_other_checkpoints_and_none_of_the_user_or_another_version(toys, tmp_path):
+    folder = shutil.copytree(toys["classifier"], str(tmp_path / "model"), ignore=shutil.ignore_patterns("serving-*"))
+    own, names = Prepared(folder, "--model"), {}
+    for digit, ending, facts in (
+            ("a", "", {"version": "1.9"}), ("b", f"-{INT8}", {"version": "1.9", "weights": INT8}),  # another version's
+            ("c", "-mine", {"task.json": "old"}), ("d", "", None), ("v1", "", None),  # the user's
+            ("e", "", {"task.json": "old"}), ("f", f"-{INT8}", {"task.json": "old", "version": "1.9", "weights": INT8})):
+        path = os.path.join(folder, f"serving-{digit * 16 if len(digit) == 1 else digit}{ending}.onnx")
+        names[digit] = [os.path.basename(path)]
+        open(path, "w").close()
+        if facts:
+            files.write_json(f"{path}.json", {"facts": {**own.facts, **facts}, "checkpoint": "", "shapes": {}})
+            names[digit].append(f"{names[digit][0]}.json")
+    own.make()
+    left = {name for name in os.listdir(folder) if name.startswith("serving-")}
+    assert left == {os.path.basename(own.path + ending) for ending in ("", ".json")}.union(
+        *(names[digit] for digit in ("a", "b", "c", "d", "v1")))
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind in ("classifier", "tagger", "reader", "vectors")])
