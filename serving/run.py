@@ -62,10 +62,7 @@ def define_flags() -> flags.FlagValues:
 
 def main(values: flags.FlagValues) -> None:
     """Opens the models and serves until a signal."""
-    named, origins = _models(values.model or []), [origin.rstrip("/") for origin in values.allowed_origin]
-    for origin in origins:
-        if not re.fullmatch(r"https?://[^/\s]+", origin):
-            raise UserError(f"--allowed_origin={origin}: must be a site, such as https://example.org")
+    named, origins = _models(values.model or []), list(map(_origin, values.allowed_origin))
     if values.prepare:
         _prepare(named, values)
         return
@@ -133,6 +130,14 @@ def _models(flags_given: List[str]) -> Dict[str, str]:
     if not folders:
         raise UserError("--model is required: the folder of a trained model")
     return folders
+
+
+def _origin(site: str) -> str:
+    """A site as browsers name it; raises a UserError for a name that they give none."""
+    origin = site.rstrip("/").lower()
+    if not re.fullmatch(r"\*|null|[a-z][a-z0-9+.-]*://[a-z0-9._:\[\]-]+", origin):
+        raise UserError(f"--allowed_origin={site}: must be a site, such as https://example.org, or * for all")
+    return origin
 
 
 def _read_token(path: str) -> bytes:

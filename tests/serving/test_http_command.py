@@ -64,6 +64,12 @@ def test_only_names_that_are_this_machine_s_own_reach_a_service_without_a_token(
             service.kill()
 
 
+def test_sites_are_named_as_browsers_name_them():
+    for site, origin in {"https://Example.org/": "https://example.org", "http://[::1]:80": "http://[::1]:80", "*": "*",
+                         "null": "null", "chrome-extension://abc": "chrome-extension://abc"}.items():
+        assert run._origin(site) == origin
+
+
 @pytest.mark.parametrize("flags, parts", [
     ({}, ["--model is required"]),
     ({"model": "Müller=/x"}, ["--model=Müller=/x: a name has letters of ASCII"]),
@@ -73,7 +79,8 @@ def test_only_names_that_are_this_machine_s_own_reach_a_service_without_a_token(
     ({"model": CLASSIFIER, "port": 70000}, ["--port=70000"]),
     ({"model": CLASSIFIER, "host": "no.such.host.invalid"}, ["--host=no.such.host.invalid"]),
     ({"model": CLASSIFIER, "token_file": "nowhere"}, ["--token_file", "nowhere"]),
-    ({"model": CLASSIFIER, "allowed_origin": "example.org/"}, ["--allowed_origin=example.org: must be a site"]),
+    *(({"model": CLASSIFIER, "allowed_origin": site}, [f"--allowed_origin={site}: must be a site"]) for site in (
+        "example.org/", "https://example.org/page", "https://*.example.org", "https://müller.example", "https://")),
     ({"model": CLASSIFIER, "timeout": 0}, ["--timeout=0"]),
     ({"model": CLASSIFIER, "max_concurrent_requests": 0}, ["--max_concurrent_requests=0"])])
 def test_bad_flags_end_with_one_line(flags, parts, capsys):
