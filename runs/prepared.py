@@ -98,7 +98,8 @@ class Prepared(Artifact):
                 "checkpoint": os.path.relpath(trained.checkpoint.path, self._folder or "."),
                 "shapes": shapes})) as draft:
             _convert(draft, trained, reader)
-        for other in filter(_NAME.fullmatch, glob.glob(os.path.join(glob.escape(os.path.dirname(self.path)), "*.onnx"))):
+        pattern = os.path.join(glob.escape(os.path.dirname(self.path)), "serving-*.onnx")
+        for other in filter(_NAME.fullmatch, glob.glob(pattern)):
             # A user's own file has no such record; another process may remove a file, too.
             with contextlib.suppress(UserError, OSError):
                 facts = files.read_record(f"{other}.json", "the record", self._types)["facts"]
