@@ -42,7 +42,7 @@ class Layout(NamedTuple):
 
     A column is given by its name or, in a table, by its number from 1.
     """
-    text_columns: Sequence[str] = ()  # a question, or what it is about and the question
+    text_columns: Sequence[str] = ()  # the question, or a context and the question
     choice_columns: Sequence[str] = ()  # one with lists, or one for each choice; (): not known
     answer_column: Sequence[str] = ()  # one, or none
     num_columns: int = 0
@@ -182,7 +182,7 @@ def _values(path: Path, odd: Optional[OddRows]) -> Tuple[str, Iterable[Tuple[Any
 
 def open_file(path: str, given: Layout, header: Optional[bool], *, labelled: bool,
               like: Layout = UNKNOWN) -> ChoiceFile:
-    """Finds out what is where in a file: the columns `given`, or those of the training's file, if they fit."""
+    """Opens a file with the columns of the training's file `like` if it has them, else with those given or detected."""
     split, lists = None, []
     if path.lower().endswith((".json", ".jsonl")):
         odd = OddRows("")

@@ -49,7 +49,7 @@ def warn(line: str) -> None:
 
 
 def last(line: str = "") -> None:
-    """Flushes both streams, and prints a process's last line, as far as they can be written: its exit status counts."""
+    """Prints the last line of a process and flushes both streams; a stream that cannot be written is passed over."""
     for stream, text in ((sys.stdout, ""), (sys.stderr, f"{visible(line)}\n" if line else "")):
         with contextlib.suppress(AttributeError, OSError, ValueError):  # None, if it was closed before the start
             stream.write(text)
