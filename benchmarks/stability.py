@@ -8,7 +8,8 @@ A variant is what is compared: the update (Google's, or with Adam's bias correct
 (--before), windows of so many batches, or the peer. A set with a variant at a rate is a cell, whose result is
 WORK_DIR/<cell>.json: the same command goes on with the cells that have none, and ends with the table of
 those that have one. The set emoji is made from the file that the environment variable EMOJI_JSON names, emoji.json
-of the npm package of that name (16.0.0). A training has failed if its record has the warning that it does not learn.
+of the npm package of that name (16.0.0), and r52 from that of R52_TXT, data/R52/test.txt of GitHub's
+yao8839836/text_gcn; mrpc takes Microsoft's files as glue/MRPC/train.tsv and dev.tsv. A training has failed if its record has the warning that it does not learn.
 """
 
 import argparse
@@ -114,6 +115,24 @@ def _write_topics(data: str, folder: str) -> None:
     _write_labelled(folder, rows, len(rows) // 4)
 
 
+def _write_news(data: str, folder: str) -> None:
+    """1,600 reports of Reuters, their 47 classes as uneven as they are: half of them with at most five."""
+    with open(os.environ["R52_TXT"], encoding="utf-8") as file:
+        rows = [tuple(line.rstrip("\n").split("\t")[::-1]) for line in file]
+    _write_labelled(folder, random.Random(0).sample(rows, 1600), 400)
+
+
+def _write_types(data: str, folder: str) -> None:
+    """Sentences of CoNLL-2003, with the types of entities that they name: any number of four."""
+    for name, part in (("train", "train_first5000"), ("dev", "testa_first1200")):
+        with open(f"{data}/ner_en/conll2003_{part}.txt", encoding="utf-8") as file:
+            sentences = [[line.split() for line in block.splitlines()] for block in file.read().split("\n\n")]
+        files.write_text(f"{folder}/{name}.tsv", "sentence\tlabels\n" + "".join(
+            " ".join(word[0] for word in words) + "\t"
+            + ",".join(sorted({word[-1][2:] for word in words} - {""})) + "\n"
+            for words in sentences[:EXAMPLES] if words and words[0][0] != "-DOCSTART-"))
+
+
 def _write_emoji(data: str, folder: str) -> None:
     """Names of emoji with their subgroups, of which each has at least 12: 55 classes, the largest with 258 flags."""
     with open(os.environ["EMOJI_JSON"], encoding="utf-8") as file:
@@ -141,9 +160,12 @@ SETS = {
     "cola": DataSet(_classifier("cola"), "matthews_correlation", 2, _part_of_glue("CoLA", 0)),
     "sst-2": DataSet(_classifier("sst-2"), "eval_accuracy", 1, _part_of_glue("SST-2", 1)),
     "sts-b": DataSet(_classifier("sts-b"), "pearson", 1, _part_of_glue("STS-B", 1)),
+    "mrpc": DataSet(_classifier("mrpc"), "eval_accuracy", 2, _part_of_glue("MRPC", 1)),
     "mnli": DataSet(_classifier("mnli"), "eval_accuracy", 1, _part_of_glue("MNLI", 1, "dev_matched")),
     "topics": DataSet(_own_file(), "macro_f1", 2, _write_topics),
     "emoji": DataSet(_own_file(), "macro_f1", 2, _write_emoji),
+    "r52": DataSet(_own_file(), "macro_f1", 1.5, _write_news),
+    "types": DataSet(_own_file("--label_kind=multi_label"), "micro_f1", 1, _write_types),
     "cluener": DataSet(_tagger(f"{_CLUENER}train_first5000.json", f"{_CLUENER}dev.json"), "eval_f1", 0.5),
     "conll": DataSet(_tagger(f"{_CONLL}train_first5000.txt", f"{_CONLL}testa_first1200.txt"), "eval_f1", 1),
     "resume": DataSet(_tagger(f"{_RESUME}train_first1000.char.bmes", f"{_RESUME}dev.char.bmes"), "eval_f1", 3),

@@ -32,6 +32,7 @@ OF_CLASSES = {"accuracy": accuracy_score,
 # Columns of the texts and of the label, lines of header, labels (1: a regression; 0: any words), metrics.
 TASKS = {
     "emoji": ((0,), 1, 1, 0, OF_CLASSES),
+    "r52": ((0,), 1, 1, 0, OF_CLASSES),
     "topics": ((0,), 1, 1, 0, OF_CLASSES),
     "cola": ((3,), 1, 0, 2, {"accuracy": accuracy_score,
                              "matthews_correlation": matthews_corrcoef}),
