@@ -87,11 +87,11 @@ class Finder:
             names = ", ".join(f"--{role}_column" for role, places in self.places.items() if places)
             raise UserError(f"{table.path}: {names} must name different columns; {table.describe()}")
 
-    def report(self, known: Container[str], basis: str = "detected", what: str = "") -> None:
+    def report(self, known: Roles, basis: str = "detected", what: str = "") -> None:
         """Logs what the file is, the columns of the roles that are not `known`, and those that are not read."""
         table = self.table
         ways = {f"--{role}_column": f"{role.replace('_', ' ')} in column {','.join(self.columns(role))}"
-                for role, places in self.places.items() if places and role not in known}
+                for role, places in self.places.items() if places and not known.get(role)}
         if ways and table.format != "jsonl":
             ways = {"--header": "a header line" if table.header else "no header line", **ways}
         parts = list(ways.values())

@@ -116,7 +116,7 @@ def test_numbers_beside_two_texts_are_scores(name, content, given, tmp_path):
 
 
 def test_the_log_says_what_a_file_is_and_which_columns_are_read(tmp_path, capsys):
-    opened(tmp_path, "train.tsv", lines(STS_B, [0, "news", *PAIR, 1], [1, "news", *PAIR[::-1], 0]))
+    opened(tmp_path, "train.tsv", lines(STS_B, [0, "news", *PAIR, 1], [1, "news", *PAIR[::-1], 0]), text=[])
     assert ("train.tsv: pairs with a score: a header line, text in column sentence1,sentence2, label in column score, "
             "not read: index, genre (detected); to change that, set --header or --text_column or --label_column"
             ) in capsys.readouterr().err

@@ -134,3 +134,10 @@ def test_a_model_of_columns_predicts_and_refuses_ambiguous_csv(tiny_model, tmp_p
     description = json.loads((tmp_path / "out" / "task.json").read_text())
     assert description["columns"]["label"] == "trip,room,staff"
     assert label_types.of_description(description, "out").labels == NAMES
+
+
+def test_the_flag_of_second_texts_decides_in_a_file_of_two_columns_without_a_header(tmp_path):
+    (tmp_path / "texts.tsv").write_text("the cat\ta dog\n")
+    table = table_head.read(str(tmp_path / "texts.tsv"), False)
+    for given, texts in (({}, (0, 1)), ({"text_pair": ["1"]}, (1, 0))):
+        assert columns.find(table, given, labelled=False, takes_pairs=None).split().columns.texts == texts
