@@ -175,6 +175,9 @@ def _write_model_folder(output_dir: str, values: Mapping[str, np.ndarray],
         if description:
             task_json.write(folder, description, do_lower_case, max_seq_length)
             tf.train.update_checkpoint_state(folder, CHECKPOINT)  # as a trained model's folder
+            if description.get("takes_pairs") is False:
+                log.info("the classifier is one of single texts; if it was trained on pairs, which its files do not tell, "
+                         "set --takes_pairs")
     return Conversion(os.path.join(output_dir, CHECKPOINT), do_lower_case, warnings)
 
 
@@ -214,6 +217,8 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
     if description.get("version_2_with_negative"):
         warnings.append("questions may have no answer, which a folder there cannot say: compare an answer's "
                         "score with that of [CLS]")
+    if head and description.get("takes_pairs"):
+        warnings.append("its texts are pairs, which a folder there cannot say: to convert it back, set --takes_pairs")
     if long_texts.ENTRY in description:
         warnings.append("texts that do not fit are cut at their end there, and not as this model has it (--long_texts)")
     ids = vocabulary.load_tokenizer(vocab_file, do_lower_case).vocab

@@ -42,7 +42,7 @@ def facts_of(job: Job, data: Training) -> Dict[str, Any]:
 
 
 class Sets(NamedTuple):
-    """The sets that a run needs, tokenized. A held-out set has a length: the number of its records."""
+    """The sets that a run needs, tokenized. A held-out set has a length, the number of its records; one of `dev` a content_hash, too."""
     train: Optional[Training] = None
     # Suffix of the names of the results → set. The set "" chooses the best checkpoint.
     dev: Mapping[str, Any] = {}

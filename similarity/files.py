@@ -37,6 +37,7 @@ _POSITIVES = ("positive", "question2", "sentence2", "hypothesis", "answer", "pas
 _NEGATIVE = re.compile(r"(hard_)?negative([_ -]?\d+)?")
 _LABELS = ("score", "similarity", "label", "labels", "gold_label", "is_duplicate")
 _HEADER_NAMES = ("anchor", "positive", "negative", "context", "is_duplicate")
+_ID_NAME = re.compile(r"(.*[\W_])?(id|idx|uuid)|(q|p|d|c|u|doc|pair|query|question|passage|corpus|sent)id")
 
 _CONTRADICTED, _ENTAILED, _NEUTRAL = _RELATIONS = ("contradiction", "entailment", "neutral")
 _NO_LABEL = "-"  # MNLI's, of pairs whose annotators disagree
@@ -208,11 +209,17 @@ def _named_texts(table: Table) -> List[int]:
 def _without_numbers(table: Table, free: Sequence[int]) -> List[int]:
     """The free columns but those that number the rows or have ids, which the log names."""
     numbers = [position for position in free if table.numbers_rows(position)
-               or table.width > 1 and column_values.are_ids(table.values(position))]
+               or table.width > 1 and _has_ids(table, position)]
     if numbers:
-        log.info(f"{table.path}: column {', '.join(map(table.column, numbers))} numbers the rows, and is not read; "
-                 f"to read scores there, set --label_column={table.column(numbers[0])}")
+        log.info(f"{table.path}: column {', '.join(map(table.column, numbers))} numbers the rows or has ids, and is not "
+                 f"read; to read scores there, set --label_column={table.column(numbers[0])}, and texts --text_column")
     return [position for position in free if position not in numbers]
+
+
+def _has_ids(table: Table, position: int) -> bool:
+    values = table.values(position)
+    is_named = bool(table.names) and bool(_ID_NAME.fullmatch(table.names[position].strip().lower()))
+    return column_values.are_ids(values) or is_named and not column_values.holds_texts(values)
 
 
 def _detected_labels(table: Table, free: Sequence[int]) -> List[int]:

@@ -150,14 +150,15 @@ def _infer_kind(values: flags.FlagValues, finder: Finder, split: Split) -> label
     several = is_given or values.label_kind is None and bool(split.labels or lists)
     separator = separator if several else ""
     names = split.labels or _names_of_flags(lists, split.file)
-    are_single, have_flags = True, False  # exactly one label in each row; 0 for those that it has not
+    least, most, have_flags = 1, 1, False  # labels in a row; 0 for those that it has not
     counts: Counter[str] = collections.Counter()
     lines: Dict[str, int] = {}  # of the first example with each label
     reader = _AsWritten(separator, names)
     for line, fields, example in read_rows(reader, split, ""):
         if finder.table.names and _plain(finder.table.names) == _plain(fields):
             raise UserError(f"{split.file}, line {line}: the header again; remove this line")
-        are_single &= sum(example.label.values()) == 1
+        number = sum(example.label.values())
+        least, most = min(least, number), max(most, number)
         have_flags |= not all(example.label.values())
         for label, has_it in example.label.items():
             counts[label] += has_it
@@ -177,14 +178,15 @@ def _infer_kind(values: flags.FlagValues, finder: Finder, split: Split) -> label
              if several else
              "few are fractions" if column_values.FRACTION in forms else "they are whole numbers" if are_numbers else
              f"{'some are' if column_values.INTEGER in forms else 'they are'} no numbers")
-    if several and are_single:
+    if several and least == most == 1:
         basis += ", with exactly one label in each row"
         several = is_given or not have_flags
     log.info(f"{split.file}: {len(labels):,} labels ({shown}), "
              + ("one for each example" if not several else "0 or 1 for each of them" if names else
                 "any number for each example" + (f", separated by {separator!r}" if str in reader.forms else ""))
+             + (", and no example has more than one" if several and most == 1 else "")
              + ("" if values.label_kind else f" (detected: {basis}; see --label_kind)"))
-    _warn_of_odd(counts, lines, split.file, may_be_joined=not (several or names))
+    _warn_of_odd(counts, lines, split.file, may_be_joined=most == 1 and not names)
     return label_types.MultiLabel(labels, separator) if several else label_types.SingleLabel(labels)
 
 

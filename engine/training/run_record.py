@@ -43,6 +43,7 @@ class Record(NamedTuple):
     # The lengths of batches for which XLA compiles, none where it is off; None: not decided.
     compiled_lengths: Optional[List[int]] = None
     output_layer: Optional[Mapping[str, Any]] = None  # how good it was before the first step, if it was fitted
+    dev_set: Optional[str] = None  # of a try that has ended: the hash of the set that judged it
 
 
 def load(output_dir: str) -> Optional[Record]:
@@ -56,7 +57,8 @@ def load(output_dir: str) -> Optional[Record]:
                                     **recorded(run_settings.EvaluationSettings()),
                                     "--fit_output_layer": False,  # as in version 1.0
                                     **record["settings"]}, record.get("warning"),
-                  record.get("batches"), record.get("compiled_lengths"), record.get("output_layer"))
+                  record.get("batches"), record.get("compiled_lengths"), record.get("output_layer"),
+                  record.get("dev_set"))
 
 
 def keep_settings(values: flags.FlagValues, peers: Peers) -> None:

@@ -71,10 +71,29 @@ def test_numbers_of_rows_and_ids_are_no_scores(name, ids, header, column, tmp_pa
         content = lines(*[header.split(",")] * bool(header), *rows, by="," if name.endswith("csv") else "\t")
     file = opened(tmp_path, name, content)
     assert [example.texts for example in file.examples()] == [row[1:] for row in rows] and not file.has_scores
-    assert f"column {column} numbers the rows, and is not read; to read scores there, set --label_column={column}" in (
-        capsys.readouterr().err)
+    assert (f"column {column} numbers the rows or has ids, and is not read; to read scores there, set "
+            f"--label_column={column}") in capsys.readouterr().err
     file = opened(tmp_path, name, content, label=[column])
     assert file.has_scores and [example.label for example in file.examples()] == list(ids)
+
+
+@pytest.mark.parametrize("header, form, count", [
+    ("", "doc-{}", 12), ("key,title,body\n", "MED-{}", 12), ("qid,title,body\n", "x{}", 3),
+    ("Query ID,title,body\n", "number", 3), (",title,body\n", "2024-01-{}", 12)])
+def test_ids_with_letters_are_no_texts(header, form, count, tmp_path, capsys):
+    rows = [(form.format(7 * number + 1), f"a cat {number}", "a dog") for number in range(count)]
+    name, by = ("train.csv", ",") if header else ("train.tsv", "\t")
+    file = opened(tmp_path, name, header + lines(*rows, by=by))
+    assert [example.texts for example in file.examples()] == [row[1:] for row in rows]
+    column = header.split(",")[0] or "1"
+    assert f"column {column} numbers the rows or has ids, and is not read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("header", ["valid,grid\n", "word,other\n"])
+def test_single_words_are_texts(header, tmp_path):
+    rows = [(f"{letter}ord", f"w{letter}rd") for letter in "abcdefghijkl"]
+    file = opened(tmp_path, "train.csv", header + lines(*rows, by=","), Given(header=True))
+    assert [example.texts for example in file.examples()] == rows
 
 
 @pytest.mark.parametrize("header", ["", "x\ty\tz\n", "sentence1\tsentence2\tscore\n"])

@@ -192,6 +192,17 @@ def test_one_1_in_every_row_is_one_class(name, tmp_path, capsys):
         labels_of(make_task(tmp_path, {file: text, file.replace("train", "dev"): text + more}), "dev")
 
 
+@pytest.mark.parametrize("text, more", [
+    (rows(COLUMNS, [(1, 0, 0), (0, 0, 0), (0, 1, 0)] * 2, CSV), ""),
+    ("text,label\na b,room;staff\nc d,room\ne f,staff\n", "--label_separator=';'"),
+    (rows(COLUMNS, FLAGS, CSV), None)])
+def test_the_log_says_where_no_example_has_several_labels(text, more, tmp_path, capsys):
+    assert make_task(tmp_path, {"train.csv": text}, label_kind="multi_label").kind.name == "multi_label"
+    said = capsys.readouterr().err
+    assert ("no example has more than one" in said) == (more is not None)
+    assert ("seems to be several" in said) == bool(more) and (more or "") in said
+
+
 @pytest.mark.parametrize("absent, present", [("-1", "1"), ("", "x"), ("nan", "1.0")])
 def test_columns_with_the_same_two_values_are_refused(absent, present, tmp_path, capsys):
     values = [[(absent, present)[value] for value in each] for each in FLAGS * 2]
