@@ -23,7 +23,7 @@ from engine.model import Forward, Mode, Training
 from engine.settings import REFUSED, recorded
 from engine.training.settings import EpochSchedule, RunSettings
 from modeling import BertConfig
-from runs.columns import Roles
+from runs.column_finder import Roles
 from runs.report_page import Section
 from runs.rows import Example
 
