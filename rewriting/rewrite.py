@@ -45,9 +45,6 @@ The columns of bert-ad are the probability, the phrase and the text with the slo
 # Each format's first line.
 HEADERS = {"tsv": "number\tprobability\tclause\tphrase\ttext\n", "jsonl": "", "bert-ad": ""}
 _FIELD_ENDS = re.compile("[\t\r\n]")  # become spaces within a field
-# Flags that do not change the rewrites.
-_WITHOUT_EFFECT = ("output_file", "num_gpus", "n_gpus", "num_cpu_replicas", "replicas_per_gpu",
-                   "store_dir")
 
 
 def define_flags() -> flags.FlagValues:
@@ -140,10 +137,8 @@ class Rewrites(Stream):
 
     def facts(self, values: flags.FlagValues, shard: Optional[Shard]) -> Optional[Dict[str, Any]]:
         """Also of a file of rewrites of a file of texts, which is resumed."""
-        if shard or not (values.input_file and values.output_file):
-            return super().facts(values, shard)
-        return {**settings.as_facts(values, _WITHOUT_EFFECT), **self.model_facts(),
-                "input": Source(values.input_file)}
+        is_resumed = shard or values.input_file and values.output_file
+        return {**shards.facts_of(values, shard), **self.model_facts()} if is_resumed else None
 
 
 open_model = Rewrites  # for `engine.cli.on_ray`

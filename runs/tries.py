@@ -39,12 +39,12 @@ class TrySettings:
     topic = "Tries"
     seeds: Optional[str] = setting(
         None, "Seeds, separated by commas: a training with each, in tries/ in --output_dir; the best "
-        "on the dev set becomes the model of --output_dir.", recorded=False)
+        "on the dev set becomes the model of --output_dir.")
     num_seeds: Optional[int] = setting(
         None, "Number of seeds to try, from --seed on, in the place of --seeds.",
-        between=(1, _MOST_TRIES), recorded=False)
+        between=(1, _MOST_TRIES))
     learning_rates: Optional[str] = setting(
-        None, "Learning rates to try, separated by commas; each with each seed.", recorded=False)
+        None, "Learning rates to try, separated by commas; each with each seed.")
 
 
 class Try(NamedTuple):

@@ -35,7 +35,7 @@ class Similarity(NamedTuple):
     pooling: str = "mean"  # one of bert.POOLINGS
     query_prefix: str = ""  # before anchors
     matryoshka: Tuple[int, ...] = ()  # the numbers of components that it is trained for; (): all
-    objective: Optional[Objective] = None  # None without a training
+    objective: Objective = Objective()  # of a training
     files: Mapping[str, TextFile] = {}  # by the names of the sets
 
 
@@ -49,7 +49,7 @@ class TextEncoder(Capability):
 
     def __init__(self, similarity: Similarity, config: BertConfig, encoding: Encoding):
         super().__init__(config, encoding)
-        self.similarity = similarity
+        self.similarity, self.settings = similarity, [similarity.objective]
 
     @classmethod
     def open(cls, trained: ModelFiles) -> "TextEncoder":
@@ -100,10 +100,8 @@ class TextEncoder(Capability):
         return Training(
             texts.num_examples, texts.content_hash,
             model.training_forward_of(self.config, self.similarity.pooling, objective,
-                                      max(2, texts.num_texts)),
-            lambda: texts.training_source(spread=objective.spreads),
-            facts={"--loss": objective.loss, "--temperature": objective.temperature,
-                   "--symmetric": objective.symmetric, "--spread_duplicates": objective.spreads},
+                                      max(2, texts.num_texts), self.similarity.matryoshka),
+            lambda: texts.training_source(spread=objective.spread_duplicates),
             least_batch=2 if texts.num_texts < 3 else 1,
             baseline=Baseline("giving all texts the same vector", lambda indices: loss_of_equals(
                 texts, objective, indices)))
