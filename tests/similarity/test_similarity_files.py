@@ -92,7 +92,7 @@ def test_ids_with_letters_are_no_texts(header, form, count, tmp_path, capsys):
 @pytest.mark.parametrize("header", ["valid,grid\n", "word,other\n"])
 def test_single_words_are_texts(header, tmp_path):
     rows = [(f"{letter}ord", f"w{letter}rd") for letter in "abcdefghijkl"]
-    file = opened(tmp_path, "train.csv", header + lines(*rows, by=","), Given(header=True))
+    file = opened(tmp_path, "train.csv", header + lines(*rows, by=","), header=True)
     assert [example.texts for example in file.examples()] == rows
 
 
