@@ -25,7 +25,7 @@ CONFIG = "bert_config.json"
 # variables have known names of other code, which are replaced by ours.
 ENCODER, MASKED_LM, FOREIGN = "encoder", "masked-LM", "foreign"
 
-_HEAD = ("output_weights", "output_bias")
+OUTPUT_LAYER = ("output_weights", "output_bias")  # of a fine-tuned model
 _MAX_LAYERS = 10_000  # each is a part of the graph, however small
 
 
@@ -165,7 +165,7 @@ def require_labels(trained: ModelFiles) -> None:
 
 def has_output_layer(checkpoint: checkpoints.Checkpoint) -> bool:
     """Whether a checkpoint has the output layer of a fine-tuned model."""
-    return all(name in checkpoint.shapes for name in _HEAD)
+    return all(name in checkpoint.shapes for name in OUTPUT_LAYER)
 
 
 def require_classifier(checkpoint: checkpoints.Checkpoint, flag: str) -> None:
@@ -178,7 +178,7 @@ def require_classifier(checkpoint: checkpoints.Checkpoint, flag: str) -> None:
 
 def num_outputs(checkpoint: checkpoints.Checkpoint) -> Optional[int]:
     """The outputs of a checkpoint's classification layer; None if it has none."""
-    shape = checkpoint.shapes.get(_HEAD[1])
+    shape = checkpoint.shapes.get(OUTPUT_LAYER[1])
     return shape and shape[0]
 
 

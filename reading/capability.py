@@ -6,7 +6,7 @@ A plain text is a pair: a question, and the context that the answer is in.
 import dataclasses
 import json
 import os
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, get_type_hints
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, get_type_hints
 
 import tensorflow.compat.v1 as tf
 from absl import flags
@@ -18,14 +18,14 @@ from engine import log
 from engine.checkpoints.checkpoints import Checkpoint
 from engine.disk import files
 from engine.errors import UserError
-from engine.model import Forward, Mode
+from engine.model import FittedLayer, Forward, Mode
 from modeling import BertConfig
 from reading import data, model, report, scores
 from reading.answers import NONE_POSSIBLE, Answers, AnswerSettings, find_all
 from reading.data import QuestionSet, WindowSettings
 from reading.report import Miss, Shown
 from reading.scores import Answered
-from runs import model_card
+from runs import linear_probe, model_card
 from runs.capability import (
     Capability, Card, Encoded, Job, Measured, Predict, Reader, Result, Sets, Takes, Training)
 from runs.report_page import Section
@@ -96,7 +96,7 @@ class AnswerFinder(Capability):
             questions = load(values.train_file, True)
             train = Training(
                 len(questions), questions.content_hash, self.forward(), questions.training_source,
-                baseline=questions.baseline())
+                baseline=questions.baseline(), fit=self._fit(job, questions))
         if values.do_predict or values.do_eval:
             held_out = load(values.predict_file, False)
         if values.do_eval and not held_out.is_labelled:
@@ -104,6 +104,13 @@ class AnswerFinder(Capability):
                             "answers of all questions; --do_predict answers them")
         return Sets(train, {"": held_out} if values.do_eval else {},
                     {"": held_out} if values.do_predict else {})
+
+    def _fit(self, job: Job, questions: QuestionSet) -> Callable[[float], Optional[FittedLayer]]:
+        """Fits what says where an answer begins and ends to tokens of all windows, or of a sample of them."""
+        layer = linear_probe.OneOf(model.NUM_OUTPUTS)
+        return linear_probe.fitting(
+            job, model.states_of_tokens(self.config), layer, "tokens", is_pooled=False,
+            find=lambda: questions.sample(linear_probe.most_rows(layer.num_outputs)), names=model.HEAD)
 
     def forward(self, *_: Any) -> Forward:
         return model.forward_of(self.config)

@@ -19,11 +19,12 @@ from engine.disk.parts import in_chunks
 from engine.errors import UserError
 from engine.model import Baseline
 from engine.settings import REFUSED, setting
-from runs import squad_files
+from runs import linear_probe, squad_files
 from runs.squad_files import Answer, Paragraph, Question, Words
 
 _CHUNK_CHARACTERS = 1 << 20
 _COUNTS = ("num_questions", "num_unlabelled", "num_left_out", "num_misplaced")
+_SAMPLED_TOKENS = 20  # of a window
 _TINY = 1e-9  # the share of windows without an answer where there are none
 NUM_SPECIAL = 3  # of `[CLS] question [SEP] tokens of the context [SEP]`, a window
 
@@ -107,6 +108,31 @@ class QuestionSet:
             return float(np.where(starts[indices] == 0, -np.log(share), any_token).mean())
 
         return Baseline("always predicting no answer at its frequency, or any token", loss)
+
+    def sample(self, most_tokens: int) -> linear_probe.Sample:
+        """Windows with some of their tokens: both ends of the answer, and others by chance.
+
+        A conditional logit that is fitted to a sample of what is not chosen has the same weights in expectation
+        (McFadden, "Modelling the Choice of Residential Location", 1978).
+        """
+        indices = linear_probe.sample(len(self), most_tokens // _SAMPLED_TOKENS)
+        lengths = self._source.lengths[indices]
+        ends = [self.records.flat(name)[indices, np.newaxis] for name in ("starts", "ends")]
+        order = np.random.RandomState(0).rand(len(indices), max(_SAMPLED_TOKENS, lengths.max()))
+        for positions in ends:
+            np.put_along_axis(order, positions.astype(int), -1.0, axis=1)
+        order[np.arange(order.shape[1]) >= lengths[:, np.newaxis]] = 2.0  # padding
+        counts = np.minimum(lengths, _SAMPLED_TOKENS)
+        is_there = np.arange(_SAMPLED_TOKENS) < counts[:, np.newaxis]
+        positions = np.where(is_there, order.argsort(axis=1)[:, :_SAMPLED_TOKENS], 0)
+
+        def fetch(windows_: np.ndarray, length: int) -> Dict[str, np.ndarray]:
+            return {**self._source.fetch(windows_, length),
+                    "positions": positions[np.searchsorted(indices, windows_)].astype(np.int32)}
+
+        labels = np.stack([(positions == right)[is_there] for right in ends], axis=1)
+        return linear_probe.Sample(self._source._replace(fetch=fetch), indices, lambda features: linear_probe.Rows(
+            features[is_there], labels, counts))
 
     def source(self, questions: slice) -> Source:
         """Batches of the windows of some questions, which follow each other."""

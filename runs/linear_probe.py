@@ -7,8 +7,9 @@ regression of standardized numbers, whose penalty cross-validation within the tr
 """
 
 import functools
+import math
 import time
-from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple, Type
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple, Type, Union
 
 import numpy as np
 
@@ -38,23 +39,48 @@ _MOST_CHANGE = 1.0  # of a logit or standardized number in a step of the trainin
 class Rows(NamedTuple):
     """What a layer is fitted to: n states of the encoder, and what the layer should make of them."""
     features: np.ndarray  # float32 [n, d]
-    labels: np.ndarray  # as `Kind.targets` has them, of the numbers that the layer learns
+    labels: np.ndarray  # as `Kind.targets` has them, of the numbers that the layer learns; or see `OneOf`
+    counts: Optional[np.ndarray] = None  # with OneOf: the rows of each question, [questions]
+
+
+class OneOf(NamedTuple):
+    """Each output says which of a question's rows is the right one: labels are 1.0 for it and 0.0 for the others."""
+    num_outputs: int
 
 
 class _Likelihood(NamedTuple):
     """An exponential family: -log p(target) = log_partition(logits) - target * logits + a constant."""
     targets: Callable[[np.ndarray, int], np.ndarray]  # (labels, k) → [n, k]
-    log_partition: Callable[[np.ndarray], np.ndarray]  # logits [n, k] → [n]
+    log_partition: Callable[[np.ndarray], np.ndarray]  # logits [n, k] → [n], or [questions]
     mean: Callable[[np.ndarray], np.ndarray]  # logits [n, k] → the expected targets [n, k]
     constant: Callable[[np.ndarray], np.ndarray]  # targets → the logits of the best constant answer, [k]
-    variance: Callable[[np.ndarray], np.ndarray]  # the expected targets → their variances
+    variance: Callable[[np.ndarray], np.ndarray]  # that answer → the variances of the targets, [k]
     metric: str  # the name of the score
     score: Callable[[np.ndarray, np.ndarray], float]  # (targets, logits) → the higher the better
     of_constant: str  # the name of the same score of the constant answer
+    counts: Optional[np.ndarray] = None  # the rows of each question; None: each row is one
 
     def losses(self, logits: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """The loss of each row, [n], up to a constant."""
-        return self.log_partition(logits) - (targets * logits).sum(axis=1)
+        """The loss of each row, [n], or question, up to a constant."""
+        totals = (targets * logits).sum(axis=1)
+        if self.counts is not None:
+            totals = np.add.reduceat(totals, _starts(self.counts))
+        return self.log_partition(logits) - totals
+
+    def of_part(self, is_in: np.ndarray) -> "_Likelihood":
+        """Of a part of the rows, [n]: all of a question, or none."""
+        return self if self.counts is None else _one_of(self.counts[is_in[_starts(self.counts)]])
+
+
+class Sample(NamedTuple):
+    """Examples of the training set, without labels, to which a layer is fitted."""
+    source: Source
+    indices: np.ndarray  # of the examples in the source
+    rows_of: Callable[[np.ndarray], Rows]  # of their features
+
+
+def _starts(counts: np.ndarray) -> np.ndarray:
+    return np.cumsum(counts) - counts
 
 
 def _log_sum_exp(logits: np.ndarray) -> np.ndarray:
@@ -73,7 +99,7 @@ _LIKELIHOODS: Mapping[Type[Kind], _Likelihood] = {
         lambda labels, k: np.eye(k)[labels], _log_sum_exp,
         lambda logits: np.exp(logits - _log_sum_exp(logits)[:, np.newaxis]),
         lambda targets: np.log((targets.sum(axis=0) + 1) / (len(targets) + targets.shape[1])),
-        lambda mean: mean * (1 - mean),
+        lambda constant: np.exp(constant) * (1 - np.exp(constant)),
         "accuracy", lambda targets, logits: float(
             (targets.argmax(axis=1) == logits.argmax(axis=1)).mean()), "most frequent class"),
     label_types.MultiLabel: _Likelihood(
@@ -81,7 +107,7 @@ _LIKELIHOODS: Mapping[Type[Kind], _Likelihood] = {
         lambda logits: np.logaddexp(0.0, logits).sum(axis=1),
         lambda logits: np.exp(-np.logaddexp(0.0, -logits)),
         lambda targets: np.log(targets.sum(axis=0) + 1) - np.log((1 - targets).sum(axis=0) + 1),
-        lambda mean: mean * (1 - mean),
+        lambda constant: np.exp(-np.logaddexp(0.0, -constant) - np.logaddexp(0.0, constant)),
         "micro F1", _micro_f1, "constant answer"),
     label_types.Regression: _Likelihood(
         lambda labels, k: labels.astype(np.float64)[:, np.newaxis],
@@ -89,6 +115,26 @@ _LIKELIHOODS: Mapping[Type[Kind], _Likelihood] = {
         lambda targets: targets.mean(axis=0), np.ones_like, "R²", lambda targets, logits: float(
             1 - np.square(targets - logits).sum() / np.square(targets - targets.mean()).sum()), "mean"),
 }
+
+
+def _one_of(counts: np.ndarray) -> _Likelihood:
+    """McFadden's conditional logit, for `OneOf`. The bias of an output changes nothing."""
+    starts = _starts(counts)
+
+    def log_partitions(logits: np.ndarray) -> np.ndarray:
+        largest = np.maximum.reduceat(logits, starts)
+        return largest + np.log(np.add.reduceat(np.exp(logits - np.repeat(largest, counts, axis=0)), starts))
+
+    def accuracy(targets: np.ndarray, logits: np.ndarray) -> float:
+        is_best = logits == np.repeat(np.maximum.reduceat(logits, starts), counts, axis=0)
+        return float((np.add.reduceat(is_best * targets, starts) / np.add.reduceat(is_best, starts, dtype=int)).mean())
+
+    return _Likelihood(
+        lambda labels, k: labels.astype(np.float64).reshape(-1, k),
+        lambda logits: log_partitions(logits).sum(axis=1),
+        lambda logits: np.exp(logits - np.repeat(log_partitions(logits), counts, axis=0)),
+        lambda targets: np.zeros(targets.shape[1]), lambda constant: np.full_like(constant, 1 - (1 / counts).mean()),
+        "accuracy", accuracy, "choosing at random", counts)
 
 
 class _Layer(NamedTuple):
@@ -106,7 +152,7 @@ class Probe(NamedTuple):
     deviation: np.ndarray  # [d]
     summary: Dict[str, Any]  # JSON values: how good it is
 
-    def output_layer(self, learning_rate: float) -> FittedLayer:
+    def output_layer(self, learning_rate: float, names: Sequence[str] = model_files.OUTPUT_LAYER) -> FittedLayer:
         """The layer for the features themselves, to be trained at this rate, and no more sensitive than `_MOST_CHANGE`.
 
         Adam changes each weight by about the rate, so a feature, which has d inputs of about 1, by d times as
@@ -117,8 +163,8 @@ class Probe(NamedTuple):
         weights = self.layer.weights / self.deviation[:, np.newaxis]
         change = learning_rate * len(weights) * np.abs(weights).sum(axis=0).mean()
         weights /= max(1.0, change / _MOST_CHANGE)
-        return FittedLayer({"output_weights": weights.T.astype(np.float32),
-                            "output_bias": (self.layer.bias - self.mean @ weights).astype(np.float32)}, self.summary)
+        values = weights.T, self.layer.bias - self.mean @ weights
+        return FittedLayer({name: value.astype(np.float32) for name, value in zip(names, values)}, self.summary)
 
 
 def sample(count: int, most: int, classes: Optional[np.ndarray] = None) -> np.ndarray:
@@ -138,9 +184,9 @@ def most_rows(num_outputs: int) -> int:
     return min(_MOST_ROWS, _MOST_LOGITS // num_outputs)
 
 
-def fitting(job: Job, forward: Forward, kind: Kind, unit: str, *, is_pooled: bool,
-            find: Callable[[], Tuple[Source, np.ndarray]],
-            rows_of: Callable[[np.ndarray, np.ndarray], Rows]) -> Callable[[float], Optional[FittedLayer]]:
+def fitting(job: Job, forward: Forward, kind: Union[Kind, OneOf], unit: str, *, is_pooled: bool,
+            find: Callable[[], Sample], names: Sequence[str] = model_files.OUTPUT_LAYER
+            ) -> Callable[[float], Optional[FittedLayer]]:
     """What fits the output layer, for `Training.fit`; at its first call alone, so that all tries share it.
 
     Args:
@@ -148,18 +194,18 @@ def fitting(job: Job, forward: Forward, kind: Kind, unit: str, *, is_pooled: boo
         kind: of the labels, whose likelihood is maximized.
         unit: of the rows, in the plural.
         is_pooled: whether `forward` needs the pooler.
-        find: the training set without labels, and the numbers of the examples to take.
-        rows_of: (features, numbers of the examples) → rows.
+        find: takes the sample.
+        names: of the layer's weights and bias.
     """
     @functools.lru_cache(maxsize=None)
     def probe() -> Optional[Probe]:
         start, settings = job.settings.init_checkpoint, job.settings.training
         is_wanted = settings.fit_output_layer
         if is_wanted == AUTO:
-            is_wanted = isinstance(kind, label_types.SingleLabel) and kind.num_outputs > _FEW
+            is_wanted = kind.num_outputs > (_FEW if isinstance(kind, label_types.SingleLabel) else math.inf)
         if not is_wanted or not start:
             return None
-        if model_files.has_output_layer(start):
+        if all(name in start.shapes for name in names):
             if settings.fit_output_layer is True:
                 log.info(f"--fit_output_layer: nothing is fitted, since the output layer of {start.path} is kept; "
                          "--new_output_layer starts it anew")
@@ -170,31 +216,31 @@ def fitting(job: Job, forward: Forward, kind: Kind, unit: str, *, is_pooled: boo
             log.info(f"The output layer starts at random: {start.path} lacks {missing[0]}, which it reads from")
             return None
         began = time.time()
-        source, indices = find()
+        sampled = find()
         with Predictor(forward, job.devices) as predictor, Counter(
-                "Fitting the output layer", unit="examples", total=len(indices)) as counter:
+                "Fitting the output layer", unit="examples", total=len(sampled.indices)) as counter:
             predictor.restore(start)
-            examples = source.subset(indices)._replace(dynamic_padding=settings.dynamic_padding)
+            examples = sampled.source.subset(sampled.indices)._replace(dynamic_padding=settings.dynamic_padding)
             predictions = predictor.predict(
                 examples, job.settings.evaluation.eval_batch_size, counter.advance, as_on_one=True)
-        return fit_probe(rows_of(predictions["features"], indices), kind, unit, began,
+        return fit_probe(sampled.rows_of(predictions["features"]), kind, unit, began,
                          job.model.config.hidden_dropout_prob)
 
     def fit(learning_rate: float) -> Optional[FittedLayer]:
         fitted, num_layers = probe(), job.model.config.num_hidden_layers
         features_change = is_pooled or job.settings.training.freeze_layers < num_layers
-        return fitted and fitted.output_layer(learning_rate if features_change else 0.0)
+        return fitted and fitted.output_layer(learning_rate if features_change else 0.0, names)
     return fit
 
 
-def fit_probe(rows: Rows, kind: Kind, unit: str, began: float, dropout: float = 0.0) -> Probe:
+def fit_probe(rows: Rows, kind: Union[Kind, OneOf], unit: str, began: float, dropout: float = 0.0) -> Probe:
     """Fits a layer; none if its answers are no better than a constant in cross-validation.
 
     Args:
         dropout: of the features in training, which the layer has to bear: where a feature is much larger than its
             deviation, dropout is mostly noise, and the weight must be small.
     """
-    likelihood = _LIKELIHOODS[type(kind)]
+    likelihood = _LIKELIHOODS[type(kind)] if rows.counts is None else _one_of(rows.counts)
     targets = likelihood.targets(rows.labels, kind.num_outputs)
     features, mean, deviation = _standardized(rows.features)
     # The variance that dropout adds to the features, for each of them, [d].
@@ -239,6 +285,8 @@ def _cross_validate(likelihood: _Likelihood, features: np.ndarray, targets: np.n
     """The best penalty; the logits of the rows by layers that were fitted without them; those of constants."""
     fold = np.empty(len(targets), int)
     fold[np.lexsort(targets.T)] = np.arange(len(targets)) % _FOLDS  # each has its share of each class
+    if likelihood.counts is not None:
+        fold = np.repeat(np.arange(len(likelihood.counts)) % _FOLDS, likelihood.counts)
     constant = np.concatenate([np.broadcast_to(
         likelihood.constant(targets[fold != number]), targets.shape)[np.newaxis]
         for number in range(_FOLDS)])[fold, np.arange(len(targets))]
@@ -247,8 +295,8 @@ def _cross_validate(likelihood: _Likelihood, features: np.ndarray, targets: np.n
     for penalty in _PENALTIES:
         logits = np.empty_like(targets)
         for number in layers:
-            layers[number] = _fit(likelihood, features[fold != number], targets[fold != number],
-                                  noise, penalty, _ROUGHLY, layers[number])
+            layers[number] = _fit(likelihood.of_part(fold != number), features[fold != number],
+                                  targets[fold != number], noise, penalty, _ROUGHLY, layers[number])
             logits[fold == number] = layers[number].logits(features[fold == number])
         loss = likelihood.losses(logits, targets).mean()
         if best and loss >= best[0]:
@@ -272,8 +320,9 @@ def _fit(likelihood: _Likelihood, features: np.ndarray, targets: np.ndarray, noi
     """
     from scipy.optimize import minimize
     (n, d), k, constant = features.shape, targets.shape[1], likelihood.constant(targets)
-    variance = likelihood.variance(likelihood.mean(constant[np.newaxis])[0])
-    penalties = penalty + noise[:, np.newaxis] * variance
+    penalties = penalty + noise[:, np.newaxis] * likelihood.variance(constant)
+    if likelihood.counts is not None:
+        n = len(likelihood.counts)
 
     def unpacked(flat: np.ndarray) -> _Layer:
         return _Layer(flat[:d * k].reshape(d, k), flat[d * k:])

@@ -1,7 +1,7 @@
 """Taggers of the words of sentences: see `runs.capability`."""
 
 import json
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -12,7 +12,6 @@ from encoder.encoding import Encoding
 from encoder.model_files import ModelFiles
 from engine.checkpoints.checkpoints import Checkpoint
 from engine.data import text_files
-from engine.data.batches import Source
 from engine.errors import UserError
 from engine.model import FittedLayer, Forward, Mode
 from modeling import BertConfig
@@ -90,17 +89,18 @@ class EntityTagger(Capability):
         labels = label_types.SingleLabel(self.tagger.tags.labels)
         words = sentences.records.lengths("labels")
 
-        def find() -> Tuple[Source, np.ndarray]:
+        def find() -> linear_probe.Sample:
             most = linear_probe.most_rows(labels.num_outputs) // words.mean()
-            return sentences.source(), linear_probe.sample(len(sentences), max(1, int(most)))
+            indices = linear_probe.sample(len(sentences), max(1, int(most)))
 
-        def rows_of(features: np.ndarray, indices: np.ndarray) -> linear_probe.Rows:
-            is_word = np.arange(features.shape[1]) < words[indices][:, np.newaxis]
-            return linear_probe.Rows(features[is_word], sentences.records.values("labels", indices)[0])
+            def rows_of(features: np.ndarray) -> linear_probe.Rows:
+                is_word = np.arange(features.shape[1]) < words[indices][:, np.newaxis]
+                return linear_probe.Rows(features[is_word], sentences.records.values("labels", indices)[0])
+
+            return linear_probe.Sample(sentences.source(), indices, rows_of)
 
         return linear_probe.fitting(
-            job, model.states_of_words(self.config), labels, "words", is_pooled=False,
-            find=find, rows_of=rows_of)
+            job, model.states_of_words(self.config), labels, "words", is_pooled=False, find=find)
 
     def forward(self, *_: Any) -> Forward:
         return model.forward_of(self.config, self.tagger)

@@ -2,7 +2,7 @@
 
 import functools
 import os
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Type
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -16,7 +16,6 @@ from encoder.model_files import ModelFiles
 from engine import log
 from engine.checkpoints import checkpoints
 from engine.checkpoints.checkpoints import Checkpoint
-from engine.data.batches import Source
 from engine.errors import UserError
 from engine.model import Baseline, FittedLayer, Forward, Mode
 from engine.progress import counted
@@ -275,18 +274,16 @@ def training_of(job: Job, examples: TrainingSet) -> Training:
 
 def _fit(job: Job, examples: TrainingSet, kind: Kind) -> Callable[[float], Optional[FittedLayer]]:
     """Fits the classification layer to the pooled output of the training set or a sample of it."""
-    def find() -> Tuple[Source, np.ndarray]:
+    def find() -> linear_probe.Sample:
         most = linear_probe.most_rows(kind.num_outputs)
         classes = examples.targets(slice(None)) if isinstance(kind, label_types.SingleLabel) else None
-        return examples.source(with_labels=False), linear_probe.sample(len(examples), most, classes)
-
-    def rows_of(features: np.ndarray, indices: np.ndarray) -> linear_probe.Rows:
+        indices = linear_probe.sample(len(examples), most, classes)
         labels = examples.targets(indices)
-        return linear_probe.Rows(features, labels if kind.labels else (labels - kind.mean) / kind.deviation)
+        return linear_probe.Sample(examples.source(with_labels=False), indices, lambda features: linear_probe.Rows(
+            features, labels if kind.labels else (labels - kind.mean) / kind.deviation))
 
     return linear_probe.fitting(
-        job, classifier.pooled_output(job.model.config), kind, "examples", is_pooled=True,
-        find=find, rows_of=rows_of)
+        job, classifier.pooled_output(job.model.config), kind, "examples", is_pooled=True, find=find)
 
 
 def _learned_kind(job: Job, examples: TrainingSet) -> Kind:

@@ -33,7 +33,7 @@ def fit(rows, kind):
 def test_a_logistic_regression_is_that_of_scikit_learn(monkeypatch):
     from sklearn.linear_model import LogisticRegression
     monkeypatch.setattr(linear_probe, "_PENALTIES", (0.01,))
-    features, labels = rows()
+    features, labels = rows()[:2]
     values = fit(Rows(features, labels), label_types.SingleLabel("abc")).values
     scaled = (features.astype(np.float64) - features.mean(0)) / features.std(0)
     # Equal classes: the penalty of the bias is that of a weight, whose feature is always 1.
@@ -48,7 +48,7 @@ def test_a_logistic_regression_is_that_of_scikit_learn(monkeypatch):
 def test_several_labels_are_as_many_logistic_regressions(monkeypatch):
     from sklearn.linear_model import LogisticRegression
     monkeypatch.setattr(linear_probe, "_PENALTIES", (0.01,))
-    features, first = rows(classes=2)
+    features, first = rows(classes=2)[:2]
     labels = np.stack([first, 1 - first], axis=1).astype(np.float32)
     values = fit(Rows(features, labels), label_types.MultiLabel(["a", "b"], ",")).values
     scaled = (features.astype(np.float64) - features.mean(0)) / features.std(0)
@@ -73,15 +73,43 @@ def test_a_regression_of_numbers_is_a_ridge_regression(monkeypatch):
     assert layer.summary["metric"] == "R²" and 0.5 < layer.summary["cross_validated"] < 1
 
 
+def test_which_of_two_rows_is_right_is_a_logistic_regression_of_their_difference(monkeypatch):
+    from sklearn.linear_model import LogisticRegression
+    monkeypatch.setattr(linear_probe, "_PENALTIES", (0.01,))
+    features, counts = rows(count=120).features, np.full(60, 2)
+    scaled = (features.astype(np.float64) - features.mean(0)) / features.std(0)
+    difference = scaled[::2] - scaled[1::2]
+    is_first = difference @ [1, -2, 0, 0.5, 1] + np.random.RandomState(1).randn(60) > 0
+    layer = fit(Rows(features, np.stack([is_first, ~is_first], axis=1).ravel(), counts), linear_probe.OneOf(1))
+    reference = LogisticRegression(C=1 / (0.01 * 60), fit_intercept=False, tol=1e-8).fit(difference, is_first)
+    logits = features @ layer.values["output_weights"][0]
+    np.testing.assert_allclose(logits[::2] - logits[1::2], difference @ reference.coef_[0], atol=1e-4)
+    assert layer.summary["cross_validated"] > 0.7 and layer.summary["of_that"] == 0.5
+
+
+def test_questions_have_as_many_rows_as_they_have_and_each_output_its_own_answer():
+    generator = np.random.RandomState(0)
+    counts = generator.randint(1, 6, 90)
+    starts, features = np.cumsum(counts) - counts, generator.randn(counts.sum(), 4).astype(np.float32)
+    right = [starts + [(sign * part[:, 0]).argmax() for part in np.split(features, starts[1:])] for sign in (1, -1)]
+    labels = np.stack([np.isin(np.arange(len(features)), rows) for rows in right], axis=1)
+    layer = fit(Rows(features, labels, counts), linear_probe.OneOf(2))
+    logits = features @ layer.values["output_weights"].T
+    for output in (0, 1):
+        chosen = [start + part[:, output].argmax() for start, part in zip(starts, np.split(logits, starts[1:]))]
+        assert np.mean(chosen == right[output]) > 0.95
+    assert layer.summary["of_that"] == pytest.approx((1 / counts).mean())
+
+
 def test_a_feature_that_is_nearly_constant_gets_no_large_weight():
-    features, labels = rows()
+    features, labels = rows()[:2]
     features[:, 4] = 1 + 1e-6 * (labels == 1)
     weights = fit(Rows(features, labels), label_types.SingleLabel("abc")).values["output_weights"]
     assert np.abs(weights[:, 4]).max() < 1e-3
 
 
 def test_a_step_of_the_training_changes_an_answer_by_no_more_than_one():
-    features, labels = rows()
+    features, labels = rows()[:2]
     probe = fit_probe(Rows(features / 100, labels), label_types.SingleLabel("abc"), "examples", began=0.0)
     free, bounded, of_tiny_rate = (probe.output_layer(rate).values for rate in (0.0, 0.1, 1e-6))
     # Each of the layer's five features has five inputs of about 1, whose weights Adam changes by the rate.
@@ -106,7 +134,7 @@ def test_a_layer_that_is_no_better_than_a_constant_starts_at_random(features, la
 
 
 def test_a_label_with_one_example_is_learnt_and_no_reason_for_a_bad_start():
-    features, labels = rows()
+    features, labels = rows()[:2]
     labels[0], features[0] = 3, 20
     layer = fit(Rows(features, labels), label_types.SingleLabel("abcd"))
     logits = features @ layer.values["output_weights"].T + layer.values["output_bias"]
