@@ -10,8 +10,6 @@ import pytest
 
 from commands import ends_with_error, results_in, run_here
 from conftest import ROOT, write_cola
-from engine.disk import patterns
-from engine.errors import UserError
 from pretraining import create_data
 from runs import predict
 
@@ -75,18 +73,6 @@ def test_a_name_that_is_not_utf8_is_one_line_that_says_what_helps(named, tiny_mo
     with ends_with_error(capsys, r"--output_file=", r"n\udce9 is not UTF-8"):
         run_here(dict(output_dir=named.parent, output_file=named), predict)
     assert not (named.parent / "out").exists()
-
-
-def test_so_are_the_working_directory_and_a_file_in_a_folder(named, tiny_model, capsys, monkeypatch):
-    (named.parent / "texts").mkdir()
-    (named.parent / "texts" / LATIN_1).write_text("the cat\n")
-    for pattern in ("texts", "texts/*"):
-        with pytest.raises(UserError, match="--input_file: .*texts/n\udce9 is not UTF-8: rename it"):
-            patterns.find(str(named.parent / pattern), "--input_file")
-    monkeypatch.chdir(str(named))
-    with ends_with_error(capsys, r"the working directory ", r"n\udce9 is not UTF-8"):
-        run_here(dict(input_file="texts", output_file="out", vocab_file=tiny_model.vocab_file),
-                 create_data)
 
 
 def test_a_link_with_another_name_leads_to_such_a_folder(named, tiny_model, tmp_path):

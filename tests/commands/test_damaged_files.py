@@ -12,7 +12,7 @@ import pytest
 
 from augmentation import word_vectors
 from checkpoint_index import crc32c, entry, masked, write as write_index
-from encoder import huggingface, pretraining_tfrecords, variables
+from encoder import pretraining_tfrecords
 from encoder.model_files import load_config
 from engine.checkpoints import checkpoint_files, checkpoints
 from engine.disk import files
@@ -178,18 +178,6 @@ def test_curves_whose_lengths_cannot_be_are_left_out(tmp_path, capsys, alarm):
     assert summaries.read_history(str(tmp_path / "eval")) == {"loss": [(7, 3.0)]}
     warnings = capsys.readouterr().err.splitlines()
     assert len(warnings) == 2 and all(line.endswith("its curves are left out") for line in warnings)
-
-
-@pytest.mark.parametrize("count", [15_000, 20_000])
-def test_tensors_that_no_bert_has_take_no_time(count, tmp_path, alarm):
-    header = json.dumps({f"a{number}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
-                         for number in range(count)}).encode()
-    (tmp_path / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
-    if count == 15_000:
-        assert len(huggingface.open_weights(str(tmp_path), variables.TYPES["bert"]).shapes) == count
-        return
-    with pytest.raises(UserError, match="model.safetensors describes its tensors in over 1,048,576"):
-        huggingface.open_weights(str(tmp_path), variables.TYPES["bert"])
 
 
 # --- Records -------------------------------------------------------------------------------

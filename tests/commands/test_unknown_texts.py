@@ -90,18 +90,6 @@ def test_a_command_that_reads_texts_says_so(name, tiny_classifier, tiny_model, t
     assert STRANGE in warning and MERGED in warning
 
 
-def test_rows_that_cannot_be_read_are_no_texts_of_unknown_words(tiny_classifier, tmp_path, capsys):
-    folder = shutil.copytree(str(tiny_classifier), str(tmp_path / "model"), ignore=shutil.ignore_patterns("run.json"))
-    vocabulary = tmp_path / "model" / "vocab.txt"
-    vocabulary.write_text(vocabulary.read_text().replace("?\n", "~\n"))  # what stood for such rows
-    rows = ['{"text": "the cat and the dog"}'] * 10 + ['{"id": 1}'] * 3
-    (tmp_path / "texts.jsonl").write_text("".join(f"{row}\n" for row in rows))
-    run_here(dict(input_file=tmp_path / "texts.jsonl", num_cpu_replicas=1, output_dir=folder,
-                  output_file=tmp_path / "out.jsonl"), predict)
-    assert [line.split(";")[0] for line in warnings_in(capsys, "")] == ["WARNING: 3 of 13 have no prediction"]
-    assert "error" in (tmp_path / "out.jsonl").read_text().splitlines()[-1]
-
-
 def test_a_search_says_so_of_documents_and_queries(tiny_model, tmp_path, monkeypatch, capsys):
     folder = tmp_path / "model"
     shutil.copytree(os.path.dirname(tiny_model.vocab_file), str(folder))
@@ -136,7 +124,7 @@ def test_the_shares_are_those_of_texts_as_written(texts, said, tiny_model, capsy
 
 
 @pytest.mark.parametrize("run, is_said", [
-    ("rewriting.run", True), ("run_squad", True), ("pretraining.run", True), ("run_classifier", False)])
+    ("run_squad", True), ("pretraining.run", True), ("run_classifier", False)])
 def test_a_model_of_one_segment_is_told_of_pairs_once(
         run, is_said, tiny_model, tmp_path, capsys):
     model = tiny_model.with_config(tmp_path / "config.json", type_vocab_size=1)
