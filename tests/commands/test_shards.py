@@ -27,7 +27,7 @@ from runs import predict
 from services import RELEASE
 from shell_scripts import forking_python_fixture  # noqa: F401 (a fixture)
 
-TEXTS = [*sentences(20, 3), 'a text with "quotes" and\na line break', "é" * 7, ""]
+TEXTS = [*sentences(6, 3), 'a text with "quotes" and\na line break', "é" * 7, ""]
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def assert_all_there(module, flags, count):
 # A part has more texts than parts, or none.
 @pytest.mark.parametrize("module, name, ending, flags, count", [
     pytest.param(predict, "texts.csv", "jsonl", {}, 3, marks=on_tensorflow_1),
-    pytest.param(predict, "texts.jsonl", "tsv", {}, 30, marks=on_tensorflow_2),
+    pytest.param(predict, "texts.jsonl", "tsv", {}, 11, marks=on_tensorflow_2),
     pytest.param(extract_features, "lines.txt", "jsonl", dict(pooling="mean"), 4, marks=on_tensorflow_1),
     pytest.param(score, "lines.txt", "jsonl", {}, 4, marks=on_tensorflow_2),
     pytest.param(rewrite, "clauses.txt", "jsonl", dict(num_candidates=4), 3, marks=on_tensorflow_1)])
