@@ -36,18 +36,10 @@ CASES = {
     # Rows and columns.
     "a row with too few columns": Case(
         row("yes\n"), ("train.tsv, line 22", "1 columns", "first line has 2")),
-    "a row with too many columns": Case(
-        row("no\ta\tdog\n"), ("train.tsv, line 22", "3 columns", "first line has 2", "tab")),
     "one column": Case(content("train.tsv", "the cat\na dog\n"),
                        ("train.tsv", "one column", "tabs", "commas")),
     "a label column that is not there": Case(
         flags_set(label_column="stars"), ("train.tsv", "'stars'", "--label_column", "label, text")),
-    "one column for text and label": Case(
-        flags_set(text_column="text", label_column="2"), ("--text_column", "--label_column",
-                                                          "different")),
-    "no column but two texts": Case(
-        content("train.tsv", "sentence1\tsentence2\nthe cat\ta dog\n"),
-        ("train.tsv", "no column is left for the label", "sentence1, sentence2")),
     "a header and nothing else": Case(content("train.tsv", HEADER), ("train.tsv", "no examples")),
     # Labels.
     "labels that the training set lacks": Case(  # a few of them are mistakes
@@ -55,12 +47,6 @@ CASES = {
     "an empty label": Case(row("\tthe cat\n"), ("train.tsv, line 22: the label is ''",)),
     "one label for all": Case(content("train.tsv", HEADER + "yes\tcat\n" * 20),
                               ("train.tsv", "every label is 'yes'", "--label_column")),
-    "no label at all": Case(
-        in_turn(flags_set(label_kind="multi_label"), content("train.tsv", HEADER + "\tcat\n" * 9)),
-        ("train.tsv", "no examples with a label", "--label_column")),
-    "a label in a list with a comma": Case(
-        jsonl('{"label": ["yes, or no"], "text": "a"}\n'),
-        ("train.jsonl, line 3", "yes, or no", "','", "--label_separator")),
     "one label that is no number among fractions": Case(
         content("train.tsv", HEADER + "0.5\tcat\nnan\tdog\n1.5\tbird\n"),
         ("train.tsv, line 3", "'nan'", "2 of 3", "--label_kind=classes")),
@@ -70,7 +56,6 @@ CASES = {
                               ("train.tsv, line 22", "UTF-8", "iconv")),
     "UTF-16": Case(content("train.tsv", (HEADER + GOOD).encode("utf-16")),
                    ("train.tsv, line 1", "UTF-16", "iconv")),
-    "a NUL": Case(row(b"yes\tthe \0 cat\n"), ("train.tsv, line 22", "NUL")),
     # CSV.
     "a quote that is not closed": Case(
         csv('no,"a dog\n' + CSV_GOOD), ("train.csv, line 22", "quotes", "closed")),
@@ -109,8 +94,6 @@ CASES = {
     "an empty vocabulary": Case(content("vocab.txt", ""), ("--vocab_file", "empty")),
     "a vocabulary cut short": Case(
         config(vocab_size=30522), ("--vocab_file", "vocab.txt", "33", "30,522", "cut short")),
-    "a vocabulary that is not UTF-8": Case(
-        content("vocab.txt", b"[PAD]\n\xff\xfe\n"), ("--vocab_file", "UTF-8")),
     "a vocabulary larger than the config's": Case(
         config(vocab_size=20), ("--vocab_file", "--bert_config_file", "33", "20")),
     # The checkpoint.
@@ -144,18 +127,10 @@ CASES = {
     "no config": Case(missing("bert_config.json"), ("--bert_config_file", "No such file")),
     "a config that is not JSON": Case(
         cut("bert_config.json", 0.5), ("--bert_config_file", "JSON")),
-    "a hidden size that the heads do not divide": Case(
-        config(num_attention_heads=3), ("--bert_config_file", "16", "3")),
-    "a vocabulary larger than any memory": Case(
-        config(vocab_size=10**12), ("--bert_config_file", "GB", "a number wrong")),
-    "an unknown activation": Case(
-        config(hidden_act="swoosh"), ("--bert_config_file", "swoosh")),
     # Flags.
     "a length beyond the model's positions": Case(
         flags_set(max_seq_length=41), ("--max_seq_length=41", "40")),
     "a batch of 0": Case(flags_set(train_batch_size=0), ("--train_batch_size=0",)),
-    "a floor of a rate that does not fall": Case(
-        flags_set(lr_schedule="constant", min_lr_ratio=0.1), ("--min_lr_ratio=0.1", "constant")),
     "a learning rate that is no number": Case(
         flags_set(learning_rate="nan"), ("--learning_rate=nan",)),
     "a number that is none": Case(
@@ -171,8 +146,6 @@ CASES = {
     "no output directory": Case(flags_set(output_dir=None), ("--output_dir",)),
     "a misspelt flag": Case(flags_set(num_gpu=2), ("num_gpu", "num_gpus")),
     "a TPU": Case(flags_set(use_tpu=True), ("--use_tpu",)),
-    "an unknown way to reduce": Case(
-        flags_set(all_reduce="star"), ("--all_reduce", "star", "one_device")),
     "GPUs and CPU replicas": Case(
         flags_set(num_gpus=1), ("--num_gpus=1", "--num_cpu_replicas=2")),
     "two names of a flag that disagree": Case(

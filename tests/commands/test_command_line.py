@@ -108,27 +108,10 @@ def test_brackets_in_the_path_of_a_checkpoint_are_refused_before_anything_is_wri
 # --- A standard error that nobody reads any more ---------------------------------------------
 
 
-ENDS = {
-    2: "command.exit_with('no')",
-    143: """
-def main(values):
-    sys.stdout.write("begun")
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(60)
-command.run(main, flags.FlagValues(), usage="", argv=[""])""",
-    193: "sys.stdout.write('begun'); coordination.NO_PEERS._end(0, 193, '', 'another worker is lost')"}
-
-
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs Linux")
-@pytest.mark.parametrize("status", sorted(ENDS))
 @pytest.mark.parametrize("errors", ["2>/dev/full", "2>&-"])
-def test_a_command_ends_with_its_status_although_its_last_line_cannot_be_written(status, errors):
-    code = f"""
-import os, signal, sys, time
-from absl import flags
-from engine.cli import command
-from engine.workers import coordination
-{ENDS[status]}"""
+def test_a_command_ends_with_its_status_although_its_last_line_cannot_be_written(errors):
+    code = "from engine.cli import command; print('begun'); command.exit_with('no')"
     done = subprocess.run(["sh", "-c", f'exec "$@" {errors}', "sh", sys.executable, "-c", code], cwd=ROOT,
                           stdout=subprocess.PIPE, timeout=60)
-    assert (done.returncode, done.stdout) == (status, b"" if status == 2 else b"begun")
+    assert (done.returncode, done.stdout) == (2, b"begun\n")

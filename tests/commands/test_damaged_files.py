@@ -15,7 +15,6 @@ from checkpoint_index import crc32c, entry, masked, write as write_index
 from encoder import pretraining_tfrecords
 from encoder.model_files import load_config
 from engine.checkpoints import checkpoint_files, checkpoints
-from engine.disk import files
 from engine.errors import UserError
 from engine.training import summaries
 
@@ -198,18 +197,6 @@ def test_a_config_that_no_model_can_have_is_refused(changes, said, tiny_model, t
     path.write_text(json.dumps({**tiny_model.config().to_dict(), **changes}))
     with pytest.raises(UserError, match=said):
         load_config(str(path))
-
-
-@pytest.mark.parametrize("text, is_half", [
-    (r'["\ud800"]', True), (r'["\uDE00\ud83d"]', True), (r'["\ud83d\ude00"]', False)])
-def test_half_a_character_in_a_record_is_refused(text, is_half, tmp_path):
-    path = tmp_path / "a.json"
-    path.write_text(text)
-    if not is_half:
-        assert files.read_json(str(path), "it") == ["\U0001f600"]
-        return
-    with pytest.raises(UserError, match="it spells half a character"):
-        files.read_json(str(path), "it")
 
 
 @pytest.mark.parametrize("count", [1, 2])

@@ -72,17 +72,14 @@ def test_answers_name_flags_that_exist():
 
 
 @pytest.mark.parametrize("arguments, expected", [
-    (["--teacher_model", "bert"], "--teacher_model (here: --teacher; also give --stage and "
-     "--do_train, of distillation.run)"),
+    (["--teacher_model", "bert"], "--teacher_model (here: --teacher; also give --stage and --do_train, of distillation.run)"),
     (["--noamp", "--do_lower_case", "--nouse_xla"],
      "--noamp (leave it out: it is off by default); --nouse_xla (here: --xla=false)"),
-    (["--local-rank=1"], "--local-rank (leave it out: one process"),
     (["--gpu_ids=0,1", "--save_steps", "-1"], "--gpu_ids (here: --num_gpus, and "
      "CUDA_VISIBLE_DEVICES for which cards); --save_steps (here: --save_checkpoints_steps)"),
     (["--data_dir=x", "--task_name=abuse"], "unknown; choose from cola"),
     (["--task_name=ad"], "--task_name=ad: here, python -m rewriting.run does that task; or, in its "
      "place, --processor=FILE"),
-    (["--task_name=NER"], "here, python -m tagging.run does that task"),
     (["--task_name=abuse"], "or file for files of your own; or, in its place, --processor=FILE"),
     (["--misspelt", "--train_batch_siz=3"], "Unknown command line flag 'misspelt'"),
     (["--misspelt", "--no_cuda"], "--no_cuda (here: --num_gpus=0); --misspelt (unknown; --help"),
@@ -109,8 +106,6 @@ def test_a_command_answers_with_its_own_flags_or_names_the_command_that_has_them
     ("run_squad", ["dataset_name", "validation_file", "task_name"], [
         "--dataset_name (here: --train_file and --predict_file", "--validation_file (here: --predict_file",
         "--task_name ("]),
-    ("tagging.run", ["per_device_train_batch_size", "predict_file"], [
-        "--per_device_train_batch_size (here: --train_batch_size)", "--predict_file (here: --test_file)"]),
     ("runs.predict", ["model_name_or_path", "misspelt"], [
         "--model_name_or_path (here: --output_dir", "--misspelt (unknown"])])
 def test_all_flags_of_a_line_are_answered_with_those_of_the_command(name, flags, expected, capsys):

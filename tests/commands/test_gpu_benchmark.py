@@ -6,7 +6,7 @@ import signal
 import subprocess
 
 import processes
-from benchmarks import gpu, report
+from benchmarks import report
 from benchmarks.gpu_stages import tables, tracing
 from benchmarks.gpu_stages.common import Machine
 from benchmarks.gpu_stages.tracing import Kernel
@@ -60,21 +60,6 @@ def test_the_tables_compare_with_the_run_without_xla_and_with_the_peer():
     assert "| right-fine-tuning-mini-64-float16 | DOES NOT HOLD |" in text
     assert "| 420.0 | – | – | – | – | 2.10 × |" in text
     assert "| peer-fine-tuning-base-128-float16 | 400.0 | 0.50 × | 1.05 × |" in text
-
-
-def test_a_peer_s_python_starts_without_what_ours_needs_and_with_the_machine_s_libraries(
-        monkeypatch, tmp_path):
-    python, bundle = tmp_path / "python3", tmp_path / "bundle"
-    python.write_text("#!/bin/sh\necho \"{\\\"seen\\\": \\\""
-                      "$PYTHONHOME$PYTHONPATH$PYTHONNOUSERSITE$LD_LIBRARY_PATH\\\"}\"\n")
-    python.chmod(0o755)
-    for name, value in dict(
-            PYTHONHOME=bundle / "python", PYTHONPATH=bundle / "site", PYTHONNOUSERSITE=1,
-            LD_LIBRARY_PATH=f"{bundle}/cuda:{bundle}/python/lib:/usr/local/nvidia/lib:").items():
-        monkeypatch.setenv(name, str(value))
-    stage = next(stage for stage in gpu.stages(ONE_CARD) if stage.name.startswith("peer"))
-    assert stage.run(stage.cell, ONE_CARD._replace(huggingface_python=str(python))) == {
-        "seen": "/usr/local/nvidia/lib"}
 
 
 def test_a_tree_without_its_repository_knows_its_commit(monkeypatch, tmp_path):
