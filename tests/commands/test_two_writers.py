@@ -41,9 +41,6 @@ WRITERS = {
     "extract_features": (dict(
         LM, input_file="{}/texts.txt", max_seq_length=16, output_file="<>/out.npy", pooling="mean"),
         ["out.npy"]),
-    "pretraining.score": (dict(
-        LM, input_file="{}/texts.txt", max_seq_length=16, shard="1/2", output_file="<>/out.jsonl"),
-        ["out-00001-of-00002.jsonl"]),
     "augmentation.run": (dict(
         LM, **{**SETTINGS, "N": 2}, task_name="cola", data_dir="{}/cola", output_dir="<>"), ["train.tsv"]),
     "rewriting.rewrite": (dict(

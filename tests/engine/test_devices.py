@@ -38,16 +38,6 @@ def test_choices_that_exclude_each_other_are_refused(choices, error):
         devices.find_devices(**choices)
 
 
-@pytest.mark.parametrize("flag", ["num_cpu_replicas", "replicas_per_gpu"])
-def test_a_number_of_replicas_that_no_graph_could_have_is_refused(flag):
-    for value in (0, 65, 10**25):
-        values = flags.FlagValues()
-        device_flags.define(values)
-        values(["command", f"--{flag}={value}"])
-        with pytest.raises(UserError, match=f"--{flag}={value}: must be between 1 and 64"):
-            device_flags.find_devices(values, training=False)
-
-
 def test_a_session_has_the_devices_of_the_run_and_a_step_runs_on_all_of_them(
         tiny_model, tmp_path, monkeypatch):
     """TensorFlow would run the replicas of devices that are not there on the first one."""

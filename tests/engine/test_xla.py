@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 import modeling
+import optimization
 import processes
+from benchmarks import step_graph
 from bert_reference import assert_close, evaluate, random_features, tiny_config
 from commands import arguments
 from conftest import (
-    assert_same_training, checkpoint_values, cpu_devices, on_tensorflow_2, write_cola,
+    assert_same_training, checkpoint_values, cpu_devices, on_tensorflow_2, plain_session, write_cola,
     write_tiny_model)
 from engine.data import batches
 from engine.data.plan import TrainingPlan
@@ -112,6 +114,30 @@ def test_compiled_layers_have_the_outputs_and_gradients_of_the_others():
                             dtype=tf.float16, recompute=True, compiled=compiled))
 
     assert_close(run(True), run(False), tolerance=0.02)  # XLA rounds to 16 bits at fewer places
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_gradients_of_several_passes_are_added_by_one_program_to_the_same_values(micro_batches):
+    random = np.random.RandomState(4)
+    passes = random.randn(2, micro_batches, 4, 5).astype(np.float16)
+
+    def loss_of(index):
+        weights = [tf.get_variable(f"bert/layer_0/{name}", [4, 5], initializer=tf.ones_initializer())
+                   for name in "ab"]
+        return tf.add_n([tf.reduce_sum(tf.cast(tf.cast(weight, tf.float16) * each[index], tf.float32))
+                         for weight in weights for each in map(tf.constant, passes)])
+
+    def gradients(compiled):
+        with tf.Graph().as_default(), plain_session() as session:
+            _, pairs = optimization.mean_gradients(loss_of, micro_batches, compiled=compiled)
+            session.run(tf.global_variables_initializer())
+            calls = [op for op in step_graph.needed([gradient.op for gradient, _ in pairs])
+                     if "PartitionedCall" in op.type]
+            return session.run([gradient for gradient, _ in pairs]), calls
+
+    (plain, _), (compiled, calls) = gradients(False), gradients(True)
+    np.testing.assert_array_equal(compiled, plain)
+    assert len(calls) == micro_batches
 
 
 def source_of(lengths):
