@@ -66,7 +66,7 @@ class Folder:
         """Waits for a command's end; returns what it said."""
         said = process.communicate()[1]
         assert process.returncode == status, f"{module}: {said}"
-        self.noise.setdefault(module, []).extend(noise(said))
+        self.noise.setdefault(module, []).extend(noise(said, *["interrupted by SIGTERM: "] * bool(status)))
         return said
 
     def run(self, module, **flags):

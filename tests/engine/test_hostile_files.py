@@ -51,8 +51,6 @@ def trained(tiny_model, tmp_path_factory):
         (folder / name).write_text("not to be changed")
         os.symlink(str(folder / name), str(out / name))
     os.symlink(str(folder / "not-to-be-made"), str(out / "run.json"))
-    (folder / "elsewhere").mkdir()
-    os.symlink(str(folder / "elsewhere"), str(out / "export"))
     for name in MINE:
         (out / name).parent.mkdir(exist_ok=True)
         (out / name).write_text("")
@@ -92,8 +90,8 @@ def test_no_link_is_written_through_others_files_stay_and_nothing_temporary_does
     folder, _, _ = trained
     for name in LINKS:
         assert (folder / name).read_text() == "not to be changed"
-    assert not (folder / "not-to-be-made").exists() and not os.listdir(str(folder / "elsewhere"))
-    for name in (*LINKS, "run.json", "export"):
+    assert not (folder / "not-to-be-made").exists()
+    for name in (*LINKS, "run.json"):
         assert not os.path.islink(str(folder / "out" / name))
     assert checkpoints.latest(str(folder / "out")).global_step == 3
     for name in MINE:
@@ -126,6 +124,17 @@ def test_a_file_and_a_folder_are_written_where_nobody_else_can_enter(writing, ma
     os.umask(mask)
     assert os.stat(str(tmp_path / "name")).st_mode & 0o777 == mode & ~mask
     assert os.listdir(str(tmp_path)) == ["name"]
+
+
+def test_a_link_in_the_place_of_a_folder_is_replaced(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "mine").write_text("")
+    os.symlink("elsewhere", str(tmp_path / "export"))
+    with files.atomic_folder(str(tmp_path / "export")) as draft:
+        files.write_text(os.path.join(draft, "new"), "")
+    assert not os.path.islink(str(tmp_path / "export"))
+    assert os.listdir(str(tmp_path / "export")) == ["new"]
+    assert os.listdir(str(tmp_path / "elsewhere")) == ["mine"]
 
 
 def test_a_link_in_the_place_of_an_unfinished_file_is_replaced(tmp_path):
