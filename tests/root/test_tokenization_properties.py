@@ -74,7 +74,7 @@ def test_the_fast_path_equals_the_reference_on_nasty_texts(toy, batch):
     assert batch_ids(toy, batch) == [reference_ids(toy, text) for text in batch]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(text=texts)
 def test_the_reference_equals_googles_code_on_nasty_texts(toy, google, toy_vocab_file, text):
     do_lower_case = toy.basic_tokenizer.do_lower_case
