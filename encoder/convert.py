@@ -216,6 +216,7 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
                         "score with that of [CLS]")
     if long_texts.ENTRY in description:
         warnings.append("texts that do not fit are cut at their end there, and not as this model has it (--long_texts)")
+    ids = vocabulary.load_tokenizer(vocab_file, do_lower_case).vocab
     rows = [row for row in matched.rows if not (
         head in (variables.TAGGER, variables.READER) and row.tensorflow.startswith(variables.POOLER_SCOPE))]
     with files.new_folder(output_dir, "--output_dir", again=True) as folder:
@@ -229,12 +230,13 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
             {row.huggingface: _transposed(row, values[row.tensorflow]) for row in rows},
             os.path.join(folder, huggingface.WEIGHTS), metadata={"format": "pt"})
         files.write_json(os.path.join(folder, huggingface.CONFIG),
-                         {"architectures": [_architecture(matched.parts)], **config,
+                         {"architectures": [_architecture(matched.parts)], **config, "pad_token_id": ids["[PAD]"],
                           **(entries if head else {})})
         files.write_text(os.path.join(folder, vocabulary.FILE), "\n".join(tokens) + "\n")
         files.write_json(os.path.join(folder, vocabulary.CASING_FILE), {
             "tokenizer_class": "BertTokenizer", "do_lower_case": do_lower_case,
             "model_max_length": max_length})
+        files.write_json(os.path.join(folder, tokenizer_files.FAST), tokenizer_files.fast(ids, do_lower_case))
         if gives_vectors:
             sentence_transformers.write(folder, description, config["hidden_size"])
     return Conversion(output_dir, do_lower_case, warnings + matched.warnings)

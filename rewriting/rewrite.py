@@ -24,7 +24,7 @@ from engine.progress import counted
 from rewriting import rewriter, slot_files, texts
 from rewriting.rewriter import Rewrite
 from rewriting.scorer import PhraseScorer
-from runs import kinds
+from runs import column_finder, kinds
 from runs.capability import Encoded
 from runs.stream import Input, Stream, Texts, run
 
@@ -60,7 +60,7 @@ def define_flags() -> flags.FlagValues:
                        ("store_dir", "Where the prepared pool is kept; default: "
                         "<output_dir>/store.")):
         flags.DEFINE_string(name, None, text, flag_values=values)
-    texts.define_flags(values)
+    column_finder.define_flags(values, {"text": "the text"})
     flags.DEFINE_enum("format", None, sorted(HEADERS), "Format of the rewrites; "
                       "default: by the output file's name, or tsv.", flag_values=values)
     flags.DEFINE_integer("top_k", 5, "Most rewrites of a text.", flag_values=values)

@@ -22,7 +22,7 @@ from engine.devices.devices import Devices
 from engine.model import Forward, Mode, Training
 from engine.training.settings import EpochSchedule, RunSettings
 from modeling import BertConfig
-from runs.columns import Roles
+from runs.column_finder import Roles
 from runs.report_page import Section
 from runs.rows import Example
 

@@ -23,7 +23,7 @@ from runs.report_page import Section
 from runs.rows import Example
 from similarity import data, evaluation, files, model, report, rows
 from similarity.data import TextSet
-from similarity.files import Given, TextFile
+from similarity.files import TextFile
 from similarity.model import Objective
 from similarity.rows import Rows
 
@@ -88,8 +88,7 @@ class TextEncoder(Capability):
         if training:  # a distillation names its file with its own flags, and reads no scores
             columns = [name for name in (values.text_column, values.text_pair_column) if name]
             open_files = {"train": files.open_file(
-                sets.find(values, "train", files.EXTENSIONS), Given(columns, None, values.header),
-                labelled=False)}
+                sets.find(values, "train", files.EXTENSIONS), {"text": columns}, values.header, labelled=False)}
         texts = {name: data.load(file, self.encoding, self.similarity.query_prefix,
                                  job.settings.store_dir) for name, file in open_files.items()}
         train = texts.get("train") and (training or self._training)(job, texts["train"])

@@ -25,10 +25,10 @@ from engine import settings
 from engine.cli import command
 from engine.errors import UserError
 from engine.settings import setting
-from runs import sets, training_command
+from runs import column_finder, sets, training_command
 from runs.tries import TrySettings
 from similarity import files, model
-from similarity.files import Given, TextFile
+from similarity.files import TextFile
 from similarity.capability import Similarity, TextEncoder, described
 from similarity.model import Objective
 
@@ -58,13 +58,8 @@ def define_flags() -> flags.FlagValues:
     values = flags.FlagValues()
     sets.define_flags(values, "Train on the train set.", "Evaluate on the dev set.",
                       "Write the similarities of the test set's pairs, or its texts' vectors.")
-    flags.DEFINE_list("text_column", [], "The columns of the texts, separated by commas: anchor, "
-                      "positive, hard negatives; each a name, or a number from 1; detected by "
-                      "default.", flag_values=values)
-    flags.DEFINE_string("label_column", None, "The column of the score or label; detected by "
-                        "default.", flag_values=values)
-    flags.DEFINE_bool("header", None, "Whether the first line names the columns; detected by "
-                      "default.", flag_values=values)
+    column_finder.define_flags(values, {
+        "text": "the texts (anchor, positive, hard negatives)", "label": "the score or label"}, several=["text"])
     flags.DEFINE_enum("pooling", None, bert.POOLINGS, "A text's vector: the mean or maximum of its "
                       "tokens' states, or the state of [CLS]; default: as the model's folder says, "
                       "or else mean.", flag_values=values)
@@ -112,8 +107,8 @@ def _sizes(texts: Sequence[str]) -> Tuple[int, ...]:
 
 
 def _open_files(values: flags.FlagValues) -> Dict[str, TextFile]:
-    given = Given(values.text_column, values.label_column, values.header)
-    opened = {name: files.open_file(sets.find(values, name, files.EXTENSIONS), given,
+    given = column_finder.of_flags(values, "text", "label")
+    opened = {name: files.open_file(sets.find(values, name, files.EXTENSIONS), given, values.header,
                                     labelled=name != "test") for name in sets.wanted(values)}
     dev = opened.get("dev")
     if dev and dev.num_texts == 1:

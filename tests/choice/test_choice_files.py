@@ -5,7 +5,6 @@ import json
 import pytest
 
 from choice import files
-from choice.files import Layout
 from engine.errors import UserError
 from runs.rows import Example
 
@@ -51,7 +50,7 @@ FILES = {
 }
 
 
-def read(tmp_path, name, content, given=Layout(), header=None, **options):  # noqa: B008
+def read(tmp_path, name, content, given={}, header=None, **options):  # noqa: B006
     (tmp_path / name).write_text(content)
     return files.open_file(str(tmp_path / name), given, header, labelled=True, **options)
 
@@ -61,12 +60,13 @@ def test_a_file_s_columns_and_answers_are_found(name, tmp_path, capsys):
     content, expected = FILES[name]
     file = read(tmp_path, name, content)
     assert list(file.examples()) == [Example(*each) for each in expected]
-    assert "answers in" in capsys.readouterr().err  # what it has guessed
+    said = capsys.readouterr().err  # what it has guessed
+    assert "answer in column " in said and "to change that, set " in said and "answers are " in said
 
 
 def test_flags_name_columns_by_name_or_number_and_other_files_follow_the_training_file(tmp_path):
     content = "a\tb\tc\td\nq\tx\ty\t1\np\tx\ty\t1\n"
-    for given in (Layout(["a"], ["b", "c"], ["d"]), Layout(["1"], ["2", "3"], ["4"])):
+    for given in (dict(text=["a"], choice=["b", "c"], answer=["d"]), dict(text=["1"], choice=["2", "3"], answer=["4"])):
         file = read(tmp_path, "train.tsv", "a\tb\tc\td\nq\tx\ty\t1\np\tx\ty\t2\n", given=given, header=True)
         assert [example.label for example in file.examples()] == [0, 1]
         dev = read(tmp_path, "dev.tsv", content, header=True, like=file.layout)  # alone, its 1 could be from 0
@@ -99,16 +99,15 @@ def test_a_mistake_is_one_line_that_names_its_place(name, content, parts, tmp_pa
 
 
 @pytest.mark.parametrize("given", [
-    Layout(answer_column=["A"]), Layout(text_columns=["answer"]), Layout(choice_columns=["A", "B", "question"]),
-    Layout(text_columns=["question", "question"])])
+    dict(answer=["A"]), dict(text=["answer"]), dict(choice=["A", "B", "question"]), dict(text=["question", "question"])])
 def test_a_column_has_one_role(given, tmp_path):
-    with pytest.raises(UserError, match="must be different columns"):
+    with pytest.raises(UserError, match="must name different columns"):
         read(tmp_path, "train.tsv", "question\tA\tB\tanswer\nq\ta\tb\tA\n", given)
 
 
 def test_a_column_that_holds_no_choices_is_shown(tmp_path):
     with pytest.raises(UserError, match='line 2: a question has two choices or more.* A has "a"'):
-        list(read(tmp_path, "train.tsv", "question\tA\tB\tanswer\nq\ta\tb\tA\n", Layout(choice_columns=["A"])).examples())
+        list(read(tmp_path, "train.tsv", "question\tA\tB\tanswer\nq\ta\tb\tA\n", dict(choice=["A"])).examples())
 
 
 def test_true_and_false_are_answers_by_their_texts(tmp_path):
@@ -151,7 +150,7 @@ def test_a_file_without_a_header_has_no_column_of_ids_and_an_input_none_of_answe
     path = tmp_path / "rows.tsv"
     path.write_text("".join(rows.format(n=n) for n in range(20)))
     with pytest.raises(UserError, match=f"rows.tsv has no header, and {part}.*: add a header line"):
-        files.open_file(str(path), Layout(), False, labelled=labelled)
+        files.open_file(str(path), {}, False, labelled=labelled)
 
 
 def test_keys_that_come_late_and_choices_that_are_not_read_are_seen(tmp_path, capsys):

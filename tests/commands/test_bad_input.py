@@ -40,6 +40,9 @@ CASES = {
                        ("train.tsv", "one column", "tabs", "commas")),
     "a label column that is not there": Case(
         flags_set(label_column="stars"), ("train.tsv", "'stars'", "--label_column", "label, text")),
+    "no column but two texts": Case(
+        content("train.tsv", "sentence1\tsentence2\nthe cat\ta dog\n"),
+        ("train.tsv", "found no column for the label", "sentence1, sentence2")),
     "a header and nothing else": Case(content("train.tsv", HEADER), ("train.tsv", "no examples")),
     # Labels.
     "labels that the training set lacks": Case(  # a few of them are mistakes

@@ -144,12 +144,13 @@ def test_columns_of_labels_are_found_by_name_in_the_other_files(tmp_path):
     assert rows_of(task, "test") == [("the text 7", None, None)]
     single = columns.Trained("2", None, "1,3", None, 4)
     table = table_head.Table("x", "tsv", (), 2, [["the text", "more"]])
-    assert single.roles_in(table) == ("1", None, "1,2")
+    assert single.roles_in(table) == {"text": ["1"], "label": ["1", "2"]}
 
 
 @pytest.mark.parametrize("header, found", [
-    ("ID,UTTERANCE,Title", ("UTTERANCE", None, None)), ("utterance,INTENT,x", ("utterance", None, "INTENT")),
-    ("UTTERANCE,Utterance,x", ("Utterance", None, None)), ("UTTERANCE,utterance,x", (None, None, None))])
+    ("ID,UTTERANCE,Title", {"text": ["UTTERANCE"]}),
+    ("utterance,INTENT,x", {"text": ["utterance"], "label": ["INTENT"]}),
+    ("UTTERANCE,Utterance,x", {"text": ["Utterance"]}), ("UTTERANCE,utterance,x", {})])
 def test_the_columns_of_the_training_are_found_in_another_case(header, found):
     table = table_head.Table("x", "csv", tuple(header.split(",")), 3, [["1", "the text", "2"]])
     assert columns.Trained("Utterance", None, "Intent", None, 3).roles_in(table) == found
