@@ -4,12 +4,10 @@ import json
 import os
 import threading
 
-import numpy as np
 import pytest
 
 import processes
 from commands import arguments, run_here
-from conftest import sentences
 from engine.disk.parts import ArrivingLines, in_chunks
 from rewriting import run
 from rewriting.slot_files import SlotExample
@@ -54,27 +52,6 @@ def test_lines_of_a_file_are_those_of_python_in_full_chunks(content, tmp_path):
         chunks = list(chunks_of(ArrivingLines(file.fileno())))
     assert [line for chunk in chunks for line in chunk] == expected
     assert [len(chunk) for chunk in chunks[:-1]] == [100] * max(len(chunks) - 1, 0)
-
-
-@pytest.mark.parametrize("stop", [b"", b"end"])
-def test_what_is_cut_anywhere_on_its_way_is_whole_again(stop, pipe):
-    reading, writing = pipe
-    content = "".join(f"{text} 一 \U0001f600\n" for text in sentences(500)).encode() + stop
-    generator = np.random.RandomState(0)
-
-    def write():
-        start = 0
-        while start < len(content):
-            end = start + generator.randint(1, 4000)
-            os.write(writing, content[start:end])
-            start = end
-        os.close(writing)
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    lines = [line for chunk in chunks_of(ArrivingLines(reading)) for line in chunk]
-    thread.join()
-    assert lines == content.splitlines()
 
 
 # --- Commands ------------------------------------------------------------------------------

@@ -10,8 +10,6 @@ import pytest
 
 from commands import ends_with_error, results_in, run_here
 from conftest import ROOT, write_cola
-from engine.disk import patterns
-from engine.errors import UserError
 from pretraining import create_data
 from runs import predict
 
@@ -41,12 +39,10 @@ def test_a_file_of_flags_stands_for_its_lines_and_may_name_another(given, tmp_pa
 
 @pytest.mark.parametrize("make, said", [
     (lambda path: os.mkfifo(str(path)), "is no regular file"),
-    (lambda path: os.symlink("/dev/zero", str(path)), "is no regular file"),
     (lambda path: path.write_bytes(b"") or os.truncate(str(path), 1 << 40), "may have at most"),
     (lambda path: os.symlink(str(path), str(path)), "symbolic links"),
     (lambda path: path.write_text(f"-flagfile={path}\n"), "is read from itself"),
-    (lambda path: path.write_bytes(b"--input_file=\xff\n"), "is not UTF-8"),
-    (lambda path: path.mkdir(), "Is a directory")])
+    (lambda path: path.write_bytes(b"--input_file=\xff\n"), "is not UTF-8")])
 def test_what_is_no_file_of_flags_is_one_line(make, said, given, capsys, alarm):
     flags, more = given
     make(more)
@@ -75,18 +71,6 @@ def test_a_name_that_is_not_utf8_is_one_line_that_says_what_helps(named, tiny_mo
     with ends_with_error(capsys, r"--output_file=", r"n\udce9 is not UTF-8"):
         run_here(dict(output_dir=named.parent, output_file=named), predict)
     assert not (named.parent / "out").exists()
-
-
-def test_so_are_the_working_directory_and_a_file_in_a_folder(named, tiny_model, capsys, monkeypatch):
-    (named.parent / "texts").mkdir()
-    (named.parent / "texts" / LATIN_1).write_text("the cat\n")
-    for pattern in ("texts", "texts/*"):
-        with pytest.raises(UserError, match="--input_file: .*texts/n\udce9 is not UTF-8: rename it"):
-            patterns.find(str(named.parent / pattern), "--input_file")
-    monkeypatch.chdir(str(named))
-    with ends_with_error(capsys, r"the working directory ", r"n\udce9 is not UTF-8"):
-        run_here(dict(input_file="texts", output_file="out", vocab_file=tiny_model.vocab_file),
-                 create_data)
 
 
 def test_a_link_with_another_name_leads_to_such_a_folder(named, tiny_model, tmp_path):
@@ -122,27 +106,10 @@ def test_brackets_in_the_path_of_a_checkpoint_are_refused_before_anything_is_wri
 # --- A standard error that nobody reads any more ---------------------------------------------
 
 
-ENDS = {
-    2: "command.exit_with('no')",
-    143: """
-def main(values):
-    sys.stdout.write("begun")
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(60)
-command.run(main, flags.FlagValues(), usage="", argv=[""])""",
-    193: "sys.stdout.write('begun'); coordination.NO_PEERS._end(0, 193, '', 'another worker is lost')"}
-
-
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs Linux")
-@pytest.mark.parametrize("status", sorted(ENDS))
 @pytest.mark.parametrize("errors", ["2>/dev/full", "2>&-"])
-def test_a_command_ends_with_its_status_although_its_last_line_cannot_be_written(status, errors):
-    code = f"""
-import os, signal, sys, time
-from absl import flags
-from engine.cli import command
-from engine.workers import coordination
-{ENDS[status]}"""
+def test_a_command_ends_with_its_status_although_its_last_line_cannot_be_written(errors):
+    code = "from engine.cli import command; print('begun'); command.exit_with('no')"
     done = subprocess.run(["sh", "-c", f'exec "$@" {errors}', "sh", sys.executable, "-c", code], cwd=ROOT,
                           stdout=subprocess.PIPE, timeout=60)
-    assert (done.returncode, done.stdout) == (status, b"" if status == 2 else b"begun")
+    assert (done.returncode, done.stdout) == (2, b"begun\n")

@@ -12,10 +12,9 @@ import pytest
 
 from augmentation import word_vectors
 from checkpoint_index import crc32c, entry, masked, write as write_index
-from encoder import huggingface, pretraining_tfrecords, variables
+from encoder import pretraining_tfrecords
 from encoder.model_files import load_config
 from engine.checkpoints import checkpoint_files, checkpoints
-from engine.disk import files
 from engine.errors import UserError
 from engine.training import summaries
 
@@ -180,18 +179,6 @@ def test_curves_whose_lengths_cannot_be_are_left_out(tmp_path, capsys, alarm):
     assert len(warnings) == 2 and all(line.endswith("its curves are left out") for line in warnings)
 
 
-@pytest.mark.parametrize("count", [15_000, 20_000])
-def test_tensors_that_no_bert_has_take_no_time(count, tmp_path, alarm):
-    header = json.dumps({f"a{number}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
-                         for number in range(count)}).encode()
-    (tmp_path / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
-    if count == 15_000:
-        assert len(huggingface.open_weights(str(tmp_path), variables.TYPES["bert"]).shapes) == count
-        return
-    with pytest.raises(UserError, match="model.safetensors describes its tensors in over 1,048,576"):
-        huggingface.open_weights(str(tmp_path), variables.TYPES["bert"])
-
-
 # --- Records -------------------------------------------------------------------------------
 
 # --- Numbers in files, before anything is allocated by them --------------------------------
@@ -210,18 +197,6 @@ def test_a_config_that_no_model_can_have_is_refused(changes, said, tiny_model, t
     path.write_text(json.dumps({**tiny_model.config().to_dict(), **changes}))
     with pytest.raises(UserError, match=said):
         load_config(str(path))
-
-
-@pytest.mark.parametrize("text, is_half", [
-    (r'["\ud800"]', True), (r'["\uDE00\ud83d"]', True), (r'["\ud83d\ude00"]', False)])
-def test_half_a_character_in_a_record_is_refused(text, is_half, tmp_path):
-    path = tmp_path / "a.json"
-    path.write_text(text)
-    if not is_half:
-        assert files.read_json(str(path), "it") == ["\U0001f600"]
-        return
-    with pytest.raises(UserError, match="it spells half a character"):
-        files.read_json(str(path), "it")
 
 
 @pytest.mark.parametrize("count", [1, 2])

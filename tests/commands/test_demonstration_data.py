@@ -2,7 +2,6 @@
 
 import collections
 
-import pytest
 
 from scripts.make_demonstration_data import (
     CLASS_WORDS, SPLITS, can_become, write_examples)
@@ -26,13 +25,3 @@ def test_each_bag_of_words_has_one_example_of_each_label_in_one_set(tmp_path):
         assert len({name for name, _ in where}) == 1, words
     labels = [example.label for example in our_examples("cola", "train", str(tmp_path))]
     assert 0.4 < sum(a == b for a, b in zip(labels, labels[1:])) / len(labels) < 0.6
-
-
-@pytest.mark.parametrize("sentence, expected", [
-    ("Anna sleeps", True), ("the dogs sleep", True), ("a dog that sleeps sees Anna", True),
-    ("near the river Peter and Anna must wait", True),
-    ("every teacher says that two grey dogs want to follow Maria", True),
-    ("the dog sleep", False), ("dogs sleeps", False), ("sleeps Anna", False), ("Anna", False),
-    ("the the dog sleeps", False), ("Anna sleeps quickly again", False), ("", False)])
-def test_the_grammar_knows_its_sentences(sentence, expected):
-    assert can_become(("SENTENCE",), tuple(sentence.split())) == expected

@@ -1,13 +1,12 @@
 """The command that measures on cards, rehearsed on the CPU: cut short, it goes on where it was."""
 
-import argparse
 import json
 import os
 import signal
 import subprocess
 
 import processes
-from benchmarks import gpu, report
+from benchmarks import report
 from benchmarks.gpu_stages import tables, tracing
 from benchmarks.gpu_stages.common import Machine
 from benchmarks.gpu_stages.tracing import Kernel
@@ -61,42 +60,6 @@ def test_the_tables_compare_with_the_run_without_xla_and_with_the_peer():
     assert "| right-fine-tuning-mini-64-float16 | DOES NOT HOLD |" in text
     assert "| 420.0 | – | – | – | – | 2.10 × |" in text
     assert "| peer-fine-tuning-base-128-float16 | 400.0 | 0.50 × | 1.05 × |" in text
-
-
-@on_tensorflow_2
-def test_without_ptxas_one_line_says_so_and_the_stages_with_xla_are_left_out(
-        monkeypatch, capsys, tmp_path):
-    ran = []
-    monkeypatch.setattr(gpu, "run_process", lambda args, group, *_: ran.extend(group) or group)
-    monkeypatch.setattr(gpu.runtime, "CUDA_FOLDERS", (str(tmp_path),))
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("XLA_FLAGS", raising=False)
-    gpu.run_stages(argparse.Namespace(minutes=9, output_dir=str(tmp_path), stages=""), ONE_CARD)
-    lines = [line for line in capsys.readouterr().out.splitlines() if "ptxas" in line]
-    assert len(lines) == 1 and lines[0].startswith("without the stages with XLA: ")
-    assert ran and not [stage.name for stage in ran if "xla" in stage.name]
-
-
-def test_a_peer_s_python_starts_without_what_ours_needs_and_with_the_machine_s_libraries(
-        monkeypatch, tmp_path):
-    python, bundle = tmp_path / "python3", tmp_path / "bundle"
-    python.write_text("#!/bin/sh\necho \"{\\\"seen\\\": \\\""
-                      "$PYTHONHOME$PYTHONPATH$PYTHONNOUSERSITE$LD_LIBRARY_PATH\\\"}\"\n")
-    python.chmod(0o755)
-    for name, value in dict(
-            PYTHONHOME=bundle / "python", PYTHONPATH=bundle / "site", PYTHONNOUSERSITE=1,
-            LD_LIBRARY_PATH=f"{bundle}/cuda:{bundle}/python/lib:/usr/local/nvidia/lib:").items():
-        monkeypatch.setenv(name, str(value))
-    stage = next(stage for stage in gpu.stages(ONE_CARD) if stage.name.startswith("peer"))
-    assert stage.run(stage.cell, ONE_CARD._replace(huggingface_python=str(python))) == {
-        "seen": "/usr/local/nvidia/lib"}
-
-
-def test_a_peer_and_a_trace_come_before_the_twelfth_stage():
-    for machine in (ONE_CARD, ONE_CARD._replace(num_cards=8)):
-        early = [stage.run.__name__ for stage in gpu.stages(machine)[:11]]
-        assert early.count("peer") == early.count("trace") == 1
-        assert len(gpu.stages(machine)) == len({stage.name for stage in gpu.stages(machine)})
 
 
 def test_a_tree_without_its_repository_knows_its_commit(monkeypatch, tmp_path):

@@ -13,9 +13,8 @@ from conftest import on_tensorflow_2, sentences
 from distillation import run as distillation
 from pretraining import score
 from pretraining_files import LENGTH, PREDICTIONS
-from rewriting import rewrite, run as rewriting
+from rewriting import rewrite
 from similarity import run as similarity
-from tagging import run as tagging
 from runs import predict
 
 pytestmark = on_tensorflow_2  # the hints depend on no runtime
@@ -109,12 +108,9 @@ def test_the_command_that_an_error_names_works(case, places, capsys):
 
 # Command, its export, and its flags but --output_dir.
 EVALUATED = [
-    (run_classifier, "run_classifier", dict(task_name="cola", data_dir="{cola}", do_eval=True)),
     (run_classifier, "run_classifier", dict(
         task_name="file", test_file="{texts.txt}", header=False, do_predict=True)),
-    (rewriting, "rewriting.run", dict(test_file="{slots/train.jsonl}", do_test=True, do_predict=True)),
     (run_squad, "run_squad", dict(predict_file="{questions.json}", do_predict=True)),
-    (tagging, "tagging.run", dict(dev_file="{train.txt}", do_eval=True)),
     (similarity, "similarity.run", dict(dev_file="{pairs.tsv}", do_eval=True)),
 ]
 

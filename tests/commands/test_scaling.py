@@ -10,7 +10,7 @@ from conftest import ROOT, on_tensorflow_2
 
 pytestmark = on_tensorflow_2  # the page has the figures of its graphs
 
-TINY = scaling.Shape("tiny", 3, 64)
+TINY = scaling.Shape("tiny", 2, 64)
 EXAMPLES, LENGTH = 4, 16
 
 

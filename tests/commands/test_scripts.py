@@ -113,14 +113,6 @@ esac
             "Connection refused", "error: uv could not bring Python 3.11; its lines above say why"]
 
 
-def test_check_runs_the_linter_before_the_tests(bare_machine, forking_python):
-    pytest.importorskip("ruff")
-    result = run(bare_machine, "scripts/check.sh --version", PYTHON=forking_python)
-    assert result.returncode == 0, result.stdout + result.stderr
-    checked, tested = result.stdout.splitlines()
-    assert checked == "All checks passed!" and tested.startswith("pytest ")
-
-
 @on_tensorflow_1
 @pytest.mark.parametrize("recipe, variables, part", [
     ("quickstart", {"DATA_DIR": "/"}, "DATA_DIR and TASK go together"),

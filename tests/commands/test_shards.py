@@ -8,7 +8,6 @@ import pathlib
 import shutil
 import signal
 import subprocess
-import sys
 
 import pytest
 
@@ -17,7 +16,7 @@ import processes
 from augmentation import run as augment
 from augmentations import SETTINGS
 from commands import arguments, ends_with_error, run_here
-from conftest import ROOT, on_tensorflow_1, on_tensorflow_2, sentences, write_cola
+from conftest import ROOT, on_tensorflow_1, on_tensorflow_2, sentences
 from masked_lm import write_tiny_masked_lm
 from pages import text_of
 from pretraining import create_data, score
@@ -26,8 +25,9 @@ from rewriting_files import made_up_texts
 from rows import assert_same_rows, rows_in
 from runs import predict
 from services import RELEASE
+from shell_scripts import forking_python_fixture  # noqa: F401 (a fixture)
 
-TEXTS = [*sentences(20, 3), 'a text with "quotes" and\na line break', "é" * 7, ""]
+TEXTS = [*sentences(6, 3), 'a text with "quotes" and\na line break', "é" * 7, ""]
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def assert_all_there(module, flags, count):
 # A part has more texts than parts, or none.
 @pytest.mark.parametrize("module, name, ending, flags, count", [
     pytest.param(predict, "texts.csv", "jsonl", {}, 3, marks=on_tensorflow_1),
-    pytest.param(predict, "texts.jsonl", "tsv", {}, 30, marks=on_tensorflow_2),
+    pytest.param(predict, "texts.jsonl", "tsv", {}, 11, marks=on_tensorflow_2),
     pytest.param(extract_features, "lines.txt", "jsonl", dict(pooling="mean"), 4, marks=on_tensorflow_1),
     pytest.param(score, "lines.txt", "jsonl", {}, 4, marks=on_tensorflow_2),
     pytest.param(rewrite, "clauses.txt", "jsonl", dict(num_candidates=4), 3, marks=on_tensorflow_1)])
@@ -99,22 +99,19 @@ def test_the_parts_of_a_command_have_the_rows_of_one_run(
     assert_same_rows(rows_in(run_parts(module, flags, count)), whole)
 
 
-@pytest.mark.parametrize("form", ["tsv", "jsonl"])
-def test_augmented_rows(form, language_model, folder, tmp_path):
-    flags = {**language_model, **SETTINGS, "N": 2, "num_cpu_replicas": 1}
-    if form == "tsv":
-        flags.update(task_name="cola", data_dir=write_cola(tmp_path / "cola", train=20, dev=2))
-    else:  # with a key that the task does not read, and blank lines
-        (tmp_path / "train.jsonl").write_text("".join(
-            json.dumps({"text": text, "label": index % 2, "id": index}) + "\n" * (1 + index % 3)
-            for index, text in enumerate(sentences(20, 3))))
-        flags.update(task_name="file", train_file=tmp_path / "train.jsonl")
+def test_augmented_rows(language_model, tmp_path):
+    """With a key that the task does not read, and blank lines."""
+    (tmp_path / "train.jsonl").write_text("".join(
+        json.dumps({"text": text, "label": index % 2, "id": index}) + "\n" * (1 + index % 3)
+        for index, text in enumerate(sentences(20, 3))))
+    flags = {**language_model, **SETTINGS, "N": 2, "num_cpu_replicas": 1, "task_name": "file",
+             "train_file": tmp_path / "train.jsonl"}
     run_here({**flags, "output_dir": tmp_path / "whole"}, augment)
     for index in range(3):
         run_here({**flags, "output_dir": tmp_path / "cut", "shard": f"{index}/3"}, augment)
     assert_all_there(augment, {**flags, "output_dir": tmp_path / "cut"}, 3)
-    whole = (tmp_path / "whole" / f"train.{form}").read_text()
-    assert "".join((tmp_path / "cut" / f"train-{index:05}-of-00003.{form}").read_text()
+    whole = (tmp_path / "whole" / "train.jsonl").read_text()
+    assert "".join((tmp_path / "cut" / f"train-{index:05}-of-00003.jsonl").read_text()
                    for index in range(3)) == whole and whole
 
 
@@ -212,13 +209,14 @@ def test_a_killed_part_goes_on_where_it_was(classifier, tmp_path):
 @pytest.mark.parametrize("before, variable", [
     pytest.param("'", "SLURM_ARRAY_TASK_ID", marks=on_tensorflow_1),
     pytest.param('[sh, -c, "', "JOB_COMPLETION_INDEX", marks=on_tensorflow_2)])
-def test_a_scheduler_runs_the_line_of_the_page(classifier, lines, tmp_path, before, variable):
+def test_a_scheduler_runs_the_line_of_the_page(
+        classifier, lines, tmp_path, before, variable, forking_python):
     line = next(line for line in text_of("docs/bulk.md").splitlines() if f"${variable}/" in line)
     line = line.partition(before)[2].rstrip("]'\"")
     for flag, value in (("output_dir=out/model", classifier["output_dir"]),
                         ("input_file=texts.csv", lines), ("output_file=found.jsonl", tmp_path / "found.jsonl")):
         line = line.replace(flag, f"{flag.split('=')[0]}={value}")
-    subprocess.run(["sh", "-c", line.replace("python", sys.executable, 1)], check=True, cwd=ROOT,
+    subprocess.run(["sh", "-c", line.replace("python", forking_python, 1)], check=True, cwd=ROOT,
                    env={**os.environ, variable: "17"})
     assert (tmp_path / "found-00017-of-00200.jsonl").exists()
 

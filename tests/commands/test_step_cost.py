@@ -62,41 +62,14 @@ def test_a_step_in_float16_asks_of_a_card_what_the_newest_results_say():
     assert report.table([row]).splitlines()[-1] in page_tables.newest_tables()[step_cost.STEPS]
 
 
-# The rows that differ in more than sizes, task and length of the loop.
-UPDATES = {str(update): update for update in (
-    {name: changes[name] for name in ("precision", "xla", "cards") if changes.get(name)}
-    for _, changes, _ in step_cost.ROWS if changes.get("task") != step_graph.PREDICTION)}
-
-
-@pytest.mark.parametrize("changes", UPDATES.values(), ids=str)
+@pytest.mark.parametrize("changes", [{"precision": "float32"}, {"precision": "float16", "xla": True, "cards": 2}],
+                         ids=str)
 def test_an_update_moves_at_least_gradients_weights_and_moments(changes):
     parameters = (30522 + 512 + 2 + 2) * 768 + 12 * 768 * 768 + 13 * 768  # of one layer, without a head
     update = [cost for cost in costs(1, **changes)
               if cost.kind == "ResourceApplyAdam" or "optimizer_update" in cost.function]
     # Of gradients at least 16 bits; weights and both moments are in float32, read and written.
     assert sum(cost.bytes for cost in update) >= parameters * (2 + 3 * 2 * 4)
-
-
-def test_of_the_update_only_adam_asks_for_an_operation_per_variable():
-    kinds = collections.Counter(cost.kind for cost in costs(precision="float16") if not cost.function)
-    assert kinds["ResourceApplyAdam"] == 201
-    assert kinds["L2Loss"] == kinds["MulNoNan"] < 80  # large gradients, and one for all others
-    assert kinds["AssignSubVariableOp"] == 0
-
-
-def test_cards_exchange_in_the_same_buckets_in_each_precision():
-    steps = [dict(precision="float32"), dict(precision="float16", transfer="float32",
-                                             task=step_graph.SIMILARITY)]
-    assert [sum(cost.kind == "NcclAllReduce" for cost in costs(2, cards=2, **step)) for step in steps
-            ] == [3, 3 + 1]  # one for a layer, one for the rest, and one for a step's vectors
-
-
-def test_after_accumulation_cards_exchange_in_two_buckets_which_move_the_same():
-    crossing = [cost.bytes / 2 for cost in costs(2, precision="float16", cards=2, micro_batches=2)
-                if cost.kind == "NcclAllReduce"]
-    single = [cost.bytes / 2 for cost in costs(2, precision="float16", cards=2)
-              if cost.kind == "NcclAllReduce"]
-    assert len(crossing) == 2 and sum(crossing) == sum(single) and min(crossing) > 0.2 * sum(crossing)
 
 
 def test_a_transfer_in_float16_casts_each_gradient_once_on_either_side_and_small_ones_together():
@@ -107,23 +80,24 @@ def test_a_transfer_in_float16_casts_each_gradient_once_on_either_side_and_small
 
 
 def test_with_xla_each_pass_of_a_layer_is_one_program():
-    plain, of = (costs(precision="float16", **more) for more in ({}, dict(xla=True)))
+    plain, of = (costs(3, precision="float16", **more) for more in ({}, dict(xla=True)))
     programs = collections.Counter(cost.function for cost in of if cost.kind == cost.function)
     # Also the casts of a layer's weights, and the update.
-    assert sorted(programs.values()) == [1, 1, 1, 12, 12, 12]
-    assert len(of) <= 110
+    assert sorted(programs.values()) == [1, 1, 1, 3, 3, 3]
+    assert len(of) <= 83  # three more for each layer
     flops, compiled = (sum(cost.flops for cost in each) for each in (plain, of))
     assert compiled == pytest.approx(flops, rel=0.01)
 
 
 def test_the_estimate_that_decides_on_xla_is_that_of_the_counted_step():
-    settings, config = TrainingSettings(precision="float16"), modeling.BertConfig(vocab_size=30522)
+    settings = TrainingSettings(precision="float16")
+    config = modeling.BertConfig(vocab_size=30522, num_hidden_layers=3)
     card = step_cost.CARDS["A100"]
     for compiled in (False, True):
         micro_batch, update = xla.seconds_of(np.array([128]), settings, config, (
             card.flops["float16"], card.memory), compiled)
         assert micro_batch + update == pytest.approx(card.seconds(costs(
-            precision="float16", **({"xla": True} if compiled else {})), "float16"), rel=0.3)
+            3, precision="float16", **({"xla": True} if compiled else {})), "float16"), rel=0.3)
 
 
 def test_with_xla_one_program_a_layer_adds_what_two_texts_give_its_gradients():
@@ -134,9 +108,9 @@ def test_with_xla_one_program_a_layer_adds_what_two_texts_give_its_gradients():
 
 
 def test_with_xla_accumulation_moves_10_bytes_for_a_gradient_of_16_bits():
-    of = costs(3, precision="float16", xla=True, micro_batches=2)
+    of = costs(2, precision="float16", xla=True, micro_batches=2)
     added = sum(cost.bytes for cost in of if cost.kind == "add")
-    weights = 3 * (12 * 768 * 768 + 13 * 768)  # of three layers
+    weights = 2 * (12 * 768 * 768 + 13 * 768)  # of two layers
     head = 768 * 768 + (768 + 2) * 1 + 2 * 768 + (512 + 2 + 2) * 768  # and what else is dense, in float32
     assert added == pytest.approx(10 * weights + 12 * head, rel=0.01)
 

@@ -1,6 +1,7 @@
 """The rules between the rooms: imports point one way, and each framework object has one owner."""
 
 import ast
+import functools
 import os
 import subprocess
 import sys
@@ -10,9 +11,10 @@ import pytest
 from conftest import ROOT
 from encoder import task_json
 from runs import kinds
-from structure_helpers import BASE, MAY_IMPORT, ROOMS, ROOT_MODULES, imported_rooms, syntax_of
+from structure_helpers import BASE, MAY_IMPORT, ROOMS, ROOT_MODULES, imported_rooms, nodes_of
 
 
+@functools.lru_cache(maxsize=None)
 def python_files():
     listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard",
                              "*.py"], cwd=ROOT, stdout=subprocess.PIPE, universal_newlines=True)
@@ -30,7 +32,7 @@ def room_of(name):
 def files_with(condition):
     """The files of the rooms that have a node of syntax for which this holds."""
     return {name for name in python_files() if room_of(name) in ROOMS
-            and any(map(condition, ast.walk(syntax_of(name))))}
+            and any(map(condition, nodes_of(name)))}
 
 
 def test_imports_point_one_way():
@@ -45,25 +47,28 @@ def test_imports_within_the_engine_point_one_way():
     folders = ["disk", "checkpoints", "workers", "devices", "data", "training", "cli"]  # lowest first
     wrong = []
     for name in (name for name in python_files() if name.startswith("engine/") and name.count("/") == 2):
-        imported = {node.module.split(".")[1] for node in ast.walk(syntax_of(name))
+        imported = {node.module.split(".")[1] for node in nodes_of(name)
                     if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("engine.")}
         above = folders[folders.index(name.split("/")[1]) + 1:]
         wrong += [f"{name} imports engine.{folder}" for folder in imported.intersection(above)]
     assert not wrong
 
 
-@pytest.mark.parametrize("attribute, owners", [
-    ("MirroredStrategy", {"engine/devices/devices.py"}),
-    ("MultiWorkerMirroredStrategy", {"engine/devices/devices.py"}),
-    ("Estimator", {"engine/training/loop.py"}),
+OWNERS = {
+    "MirroredStrategy": {"engine/devices/devices.py"},
+    "MultiWorkerMirroredStrategy": {"engine/devices/devices.py"},
+    "Estimator": {"engine/training/loop.py"},
     # The second makes specs for the Estimators of other programs.
-    ("EstimatorSpec", {"engine/training/loop.py", "tasks/google_interface.py"}),
+    "EstimatorSpec": {"engine/training/loop.py", "tasks/google_interface.py"},
     # Imports do not show what this loads. A worker of Ray loads the command that it is to run.
-    ("import_module", {"runs/kinds.py", "engine/cli/on_ray.py"}),
-    ("contrib", set())])
-def test_a_framework_object_has_one_owner(attribute, owners):
-    assert files_with(
-        lambda node: isinstance(node, ast.Attribute) and node.attr == attribute) == owners
+    "import_module": {"runs/kinds.py", "engine/cli/on_ray.py"},
+    "contrib": set()}
+
+
+def test_a_framework_object_has_one_owner():
+    for attribute, owners in OWNERS.items():
+        assert files_with(
+            lambda node: isinstance(node, ast.Attribute) and node.attr == attribute) == owners, attribute
 
 
 def test_capabilities_are_named_by_the_table_of_kinds_and_by_themselves_alone():
@@ -80,7 +85,7 @@ def test_capabilities_are_named_by_the_table_of_kinds_and_by_themselves_alone():
         return value if isinstance(value, str) and value in owners else None
 
     naming = {(name, named(node)) for name in python_files() if room_of(name) in ROOMS
-              for node in ast.walk(syntax_of(name)) if named(node) and room_of(name) != owners[named(node)]}
+              for node in nodes_of(name) if named(node) and room_of(name) != owners[named(node)]}
     assert {(name, kind) for name, kind in naming
             if name not in ("encoder/task_json.py", "runs/kinds.py")} == {
                 ("runs/table_head.py", "tags"), ("choice/files.py", "answers"), ("runs/squad_files.py", "answers"),

@@ -1,7 +1,6 @@
 """Texts of another language than the vocabulary: every command that tokenizes a set says so."""
 
 import html
-import json
 import os
 import shutil
 
@@ -12,9 +11,9 @@ import toy_runs
 from commands import run_here
 from conftest import WORDS
 from encoder.encoding import encode_texts_and_pairs
-from engine.disk import parts
 from pretraining import create_data
 from runs import predict
+from services import write_model
 from similarity import search
 
 UNKNOWN = "of the tokens are [UNK]"
@@ -71,7 +70,7 @@ def test_a_known_text_is_not_said_to_be_unknown(tiny_model, tmp_path, capsys):
         tmp_path / "run_classifier" / "report.html").read_text()
 
 
-@pytest.mark.parametrize("name", ["predict", "features", "create_data"])
+@pytest.mark.parametrize("name", ["predict", "features", "search", "create_data"])
 def test_a_command_that_reads_texts_says_so(name, tiny_classifier, tiny_model, tmp_path, capsys):
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in EMOJI + ["the cat"] * 10))
     given = dict(input_file=tmp_path / "texts.txt", num_cpu_replicas=1)
@@ -80,6 +79,11 @@ def test_a_command_that_reads_texts_says_so(name, tiny_classifier, tiny_model, t
     elif name == "features":
         run_here(dict(given, **tiny_model._asdict(), max_seq_length=16, layers="-1",
                       output_file=tmp_path / "out.jsonl"), extract_features)
+    elif name == "search":
+        write_model(tmp_path / "model", tiny_model, dict(
+            kind="similarity", pooling="mean", query_prefix="", matryoshka=[]))
+        run_here(dict(model_dir=tmp_path / "model", documents=tmp_path / "texts.txt", num_cpu_replicas=1,
+                      output_dir=tmp_path / "index"), search)
     else:
         (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in (
             EMOJI + ["the cat and the dog"] * 20)))
@@ -88,33 +92,6 @@ def test_a_command_that_reads_texts_says_so(name, tiny_classifier, tiny_model, t
                  create_data)
     warning, = warnings_in(capsys, UNKNOWN)
     assert STRANGE in warning and MERGED in warning
-
-
-def test_rows_that_cannot_be_read_are_no_texts_of_unknown_words(tiny_classifier, tmp_path, capsys):
-    folder = shutil.copytree(str(tiny_classifier), str(tmp_path / "model"), ignore=shutil.ignore_patterns("run.json"))
-    vocabulary = tmp_path / "model" / "vocab.txt"
-    vocabulary.write_text(vocabulary.read_text().replace("?\n", "~\n"))  # what stood for such rows
-    rows = ['{"text": "the cat and the dog"}'] * 10 + ['{"id": 1}'] * 3
-    (tmp_path / "texts.jsonl").write_text("".join(f"{row}\n" for row in rows))
-    run_here(dict(input_file=tmp_path / "texts.jsonl", num_cpu_replicas=1, output_dir=folder,
-                  output_file=tmp_path / "out.jsonl"), predict)
-    assert [line.split(";")[0] for line in warnings_in(capsys, "")] == ["WARNING: 3 of 13 have no prediction"]
-    assert "error" in (tmp_path / "out.jsonl").read_text().splitlines()[-1]
-
-
-def test_a_search_says_so_of_documents_and_queries(tiny_model, tmp_path, monkeypatch, capsys):
-    folder = tmp_path / "model"
-    shutil.copytree(os.path.dirname(tiny_model.vocab_file), str(folder))
-    (folder / "task.json").write_text(json.dumps({
-        "kind": "similarity", "pooling": "mean", "query_prefix": "", "matryoshka": [],
-        "do_lower_case": True, "max_seq_length": 24}))
-    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in EMOJI))
-    with open(str(tmp_path / "texts.txt")) as file:
-        monkeypatch.setattr(search, "ArrivingLines", lambda: parts.ArrivingLines(file.fileno()))
-        run_here(dict(model_dir=folder, documents=tmp_path / "texts.txt", num_cpu_replicas=1,
-                      output_dir=tmp_path / "index", output_file=tmp_path / "out.tsv"), search)
-    said = warnings_in(capsys, UNKNOWN)
-    assert ["documents" in said[0], "queries" in said[1]] == [True, True]
 
 
 @pytest.mark.parametrize("texts, said", [
@@ -136,7 +113,7 @@ def test_the_shares_are_those_of_texts_as_written(texts, said, tiny_model, capsy
 
 
 @pytest.mark.parametrize("run, is_said", [
-    ("rewriting.run", True), ("run_squad", True), ("pretraining.run", True), ("run_classifier", False)])
+    ("run_squad", True), ("pretraining.run", True), ("run_classifier", False)])
 def test_a_model_of_one_segment_is_told_of_pairs_once(
         run, is_said, tiny_model, tmp_path, capsys):
     model = tiny_model.with_config(tmp_path / "config.json", type_vocab_size=1)

@@ -165,11 +165,3 @@ def test_records_of_1_0_0_have_the_length_alone(path):
     assert opened(path).is_whole
     os.truncate(path, 3)
     assert not opened(path).is_whole
-
-
-def test_a_damaged_record_says_what_to_do(path):
-    write(path, ["a\n"])
-    os.truncate(f"{path}.json", 20)
-    with pytest.raises(UserError, match="train.tsv.json is not valid JSON: .*; name another output, or remove "
-                                        f"{path} and {path}.json"):
-        opened(path)

@@ -9,7 +9,7 @@ import pytest
 
 import processes
 import run_classifier
-from commands import arguments, ends_with_error
+from commands import arguments
 from conftest import ROOT
 from engine import count_gpus
 from engine.cli import device_flags, worker_main
@@ -107,19 +107,6 @@ def test_cards_that_cannot_be_shared_out_evenly_are_refused(machine):
         worker_main.take_cards({}, 0, 3)
 
 
-@pytest.mark.parametrize("beside, cores", [("1", {1}), ("0-1,4", {0, 1}), ("4-7", {0, 1}), (None, {0, 1})])
-def test_a_worker_runs_on_the_cores_beside_its_cards(beside, cores, machine, tmp_path, monkeypatch):
-    machine(A100, A100)
-    pinned = [{0, 1}]
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
-    monkeypatch.setattr(os, "sched_setaffinity", lambda process, cores: pinned.append(cores))
-    if beside is not None:
-        (tmp_path / "0000:3b:00.0").mkdir()
-        (tmp_path / "0000:3b:00.0" / "local_cpulist").write_text(f"{beside}\n")
-    worker_main.pin("1", str(tmp_path))
-    assert pinned[-1] == cores
-
-
 # --- The devices of a run ------------------------------------------------------------------
 
 
@@ -207,14 +194,6 @@ def test_recipes_divide_their_batch_by_the_replicas_that_the_flags_ask_for(given
     assert capsys.readouterr().out == f"{expected}\n"
 
 
-@pytest.mark.parametrize("given, said", [
-    (["--num_gpus=two"], "--num_gpus=two: "), (["--num_gpus=-1"], "--num_gpus=-1: must be between 0 and"),
-    (["--num_gpus=2", "--n_gpus=1"], "are the same flag and disagree")])
-def test_numbers_of_cards_that_are_none_get_one_line_before_a_recipe_begins(given, said, capsys):
-    with ends_with_error(capsys, said):
-        count_gpus.main(given)
-
-
 @no_gpu_here
 @pytest.mark.parametrize("command", [["run_classifier.py"], ["-m", "engine.count_gpus"]])
 def test_a_command_ends_with_status_2_and_one_line(command, machine, tiny_model, tmp_path):
@@ -264,15 +243,6 @@ def test_xla_on_cards_without_its_parts_of_cuda_is_refused(flags, is_refused, se
     assert is_prepared == ("--xla" in flags or not flags and not runtime.IS_TENSORFLOW_1)
     # Only 1.15 compiles what it finds by searching the graph, which takes long.
     assert ("fuel=0" in os.environ["TF_XLA_FLAGS"]) != (is_prepared and runtime.IS_TENSORFLOW_1)
-
-
-@no_gpu_here
-@pytest.mark.parametrize("visible, wanted", [(None, "1,2"), ("2,0,1", "0,1")])
-def test_a_card_that_tensorflow_passes_over_is_not_counted_as_the_first(visible, wanted, machine, monkeypatch):
-    machine(("NVIDIA T400", 2048, "7.5"), A100, A100, visible=visible)
-    monkeypatch.setattr(runtime, "gpu_numbers", lambda: [1, 2])
-    with pytest.raises(UserError, match=f"NVIDIA T400.* CUDA_VISIBLE_DEVICES={wanted}$"):
-        devices.find_devices(num_gpus=1)
 
 
 @pytest.mark.parametrize("model, is_warned", [(V100, True), (A100, False), (("a card", 8000, ""), False)])

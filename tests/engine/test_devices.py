@@ -1,7 +1,6 @@
 """Which devices a run gets, and that a step runs on all of them."""
 
 import collections
-import os
 
 import pytest
 from absl import flags
@@ -37,28 +36,6 @@ def test_without_a_gpu_a_run_is_on_one_cpu_and_asking_for_gpus_is_an_error(monke
 def test_choices_that_exclude_each_other_are_refused(choices, error):
     with pytest.raises(UserError, match=error):
         devices.find_devices(**choices)
-
-
-@pytest.mark.parametrize("flag", ["num_cpu_replicas", "replicas_per_gpu"])
-def test_a_number_of_replicas_that_no_graph_could_have_is_refused(flag):
-    for value in (0, 65, 10**25):
-        values = flags.FlagValues()
-        device_flags.define(values)
-        values(["command", f"--{flag}={value}"])
-        with pytest.raises(UserError, match=f"--{flag}={value}: must be between 1 and 64"):
-            device_flags.find_devices(values, training=False)
-
-
-@pytest.mark.parametrize("training, num_replicas, concurrent_steps, threads", [
-    (False, 1, 3, 1), (False, 2, 1, 1), (False, 3, 1, 1),  # each core has a step of its own
-    (True, 1, 1, 0), (True, 2, 1, 0), (True, 3, 1, 1)])  # 0: all cores
-def test_replicas_and_steps_share_out_the_cores_of_the_cpu(
-        training, num_replicas, concurrent_steps, threads, monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(3)))
-    run_devices = devices.find_devices(num_cpu_replicas=num_replicas, training=training)
-    assert run_devices.concurrent_steps == concurrent_steps
-    assert run_devices.session_config.intra_op_parallelism_threads == threads
-    assert run_devices.max_step_tokens == (512 if threads == 1 else None)
 
 
 def test_a_session_has_the_devices_of_the_run_and_a_step_runs_on_all_of_them(

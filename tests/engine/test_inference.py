@@ -13,7 +13,7 @@ from engine.model import INFERENCE
 from tasks.data import load_texts
 from tasks.table import TASKS
 
-SIZES = (1, 44, 50, 1043)
+SIZES = (1, 44, 50, 143)
 
 import tensorflow.compat.v1 as tf  # noqa: E402
 

@@ -1,18 +1,12 @@
 """Out of memory is answered with the batch, the length and what to change, on every replica."""
 
-import os
-import subprocess
-import sys
-import threading
 
-from absl import flags
 import numpy as np
 import pytest
 
 import processes
-from commands import arguments, ends_with_error, run_command
-from conftest import ROOT, cpu_devices, on_tensorflow_1, on_tensorflow_2, write_cola
-from engine.cli import command
+from commands import arguments, run_command
+from conftest import cpu_devices, on_tensorflow_1, write_cola
 from engine.data.batches import Source
 from engine.devices.devices import out_of_memory_explained
 from engine.errors import UserError
@@ -58,22 +52,12 @@ command.run(main, flags.FlagValues(), usage="", argv=["it"])
 @pytest.mark.parametrize("failing, said", [
     ("bytearray(1 << 60)", "out of memory: "),
     ("import numpy; numpy.zeros(1 << 57)", "out of memory: "),
-    ("raise OSError(12, 'Cannot allocate memory')", "out of memory: "),
     ("files = [open('/dev/null') for _ in range(1 << 21)]", "too many open files: "),
-    ("raise RuntimeError(\"can't start new thread\")", "no more threads or processes can be started: "),
     ("raise BlockingIOError(11, 'Resource temporarily unavailable')", "no more threads or processes")])
 def test_what_runs_out_outside_a_step_is_one_line(failing, said):
     process = processes.run(["-c", _FAILING.format(failing)])
     line, = process.stderr.splitlines()
     assert process.returncode == 2 and line.startswith(f"error: {said}"), process.stderr
-
-
-def test_a_command_that_may_start_no_threads_ends_before_tensorflow_aborts(capsys, monkeypatch):
-    def fail(thread):
-        raise RuntimeError("can't start new thread")
-    monkeypatch.setattr(threading.Thread, "start", fail)
-    with ends_with_error(capsys, "no more threads"):
-        command.run(lambda values: os.abort(), flags.FlagValues(), usage="", argv=["it"])
 
 
 def test_a_prediction_step_that_does_not_fit_names_the_batch_or_the_length():
@@ -109,37 +93,3 @@ def test_a_card_that_another_process_has_filled_is_out_of_memory_and_other_inter
             fails(message)
     with pytest.raises(tf.errors.InternalError, match="Blas GEMM launch failed"):
         fails("Blas GEMM launch failed")
-
-
-def test_a_full_disk_which_tensorflow_reports_alike_keeps_its_traceback():
-    # Alone in a session: TensorFlow 1.15 has been seen to wait for ever for the functions of a
-    # training step beside which an operation fails.
-    with tf.Graph().as_default(), tf.Session() as session:
-        writing = tf.io.write_file("/dev/full", "what has no place")
-        with pytest.raises(tf.errors.ResourceExhaustedError, match="No space left"):
-            with out_of_memory_explained(lambda: "in a step"):
-                session.run(writing)
-
-
-# Of a process: what it may have less of than it takes to load the libraries.
-_STARTED = """
-import resource, runpy, sys, threading
-def fail(thread):
-    raise RuntimeError("can't start new thread")
-{}
-sys.argv = ["-m", "--output_dir=/none"]
-sys.path.insert(0, ".")
-runpy.run_module("runs.predict", run_name="__main__", alter_sys=True)
-"""
-
-
-@on_tensorflow_2
-@pytest.mark.parametrize("limit, said", [
-    ("resource.setrlimit(resource.RLIMIT_AS, 2 * [100 << 20])", "out of memory: "),
-    ("resource.setrlimit(resource.RLIMIT_AS, 2 * [700 << 20])", ""),
-    ("threading.Thread.start = fail", "no more threads or processes can be started: ")])
-def test_a_command_that_cannot_even_be_loaded_ends_in_one_line(limit, said):
-    done = subprocess.run([sys.executable, "-c", _STARTED.format(limit)], cwd=ROOT, stderr=subprocess.PIPE,
-                          universal_newlines=True)
-    line, = done.stderr.splitlines()
-    assert done.returncode == 2 and line.startswith(f"error: {said}"), done.stderr

@@ -12,7 +12,7 @@ from engine.disk.parts import Part, parts_of
 from engine.errors import UserError
 from pretraining import texts
 
-COUNTS = (3, 1000)
+COUNTS = (3, 60)
 NUMBERS = itertools.count()
 FIELDS = st.text(st.sampled_from('ab ,"\n\té猫'), max_size=6)
 

@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from engine.data import batches
 from engine.data.plan import WINDOW_BATCHES, TrainingPlan, window_batches
-from engine.devices import runtime
 
 
 def lengths(n: int) -> np.ndarray:
@@ -86,16 +84,3 @@ def test_examples_with_a_common_key_are_spread_over_the_batches_of_a_window(n, s
     again = TrainingPlan(sizes, size, seed=3, keys=keys)
     for step in random.permutation(steps)[:9]:
         np.testing.assert_array_equal(again.global_batch(int(step)), after[step])
-
-
-def test_no_pipeline_is_tuned_by_a_thread_that_the_end_of_a_session_would_wait_for():
-    sizes = np.full(8, 4)
-    source = batches.Source(
-        sizes, lambda indices, length: {"ids": np.zeros([len(indices), length], np.int32)}, 4)
-    training = batches.training_dataset(
-        source, TrainingPlan(sizes, 4, seed=7), replicas=range(2), per_replica_batch_size=2,
-        first_step=0, last_step=1)
-    for dataset in (batches.InferenceFeed(source, num_replicas=1, num_ready=1).dataset(), training):
-        options = dataset.options()
-        assert (options.experimental_optimization.autotune if runtime.IS_TENSORFLOW_1
-                else options.autotune.enabled) is False

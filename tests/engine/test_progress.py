@@ -90,24 +90,6 @@ def test_without_a_terminal_a_work_has_lines_at_intervals_and_a_closing_one(cloc
         assert re.fullmatch(pattern, line)
 
 
-@pytest.mark.parametrize("columns", (0, 120))
-def test_the_time_before_the_first_part_is_done_is_no_measure_of_the_time_left(
-        columns, monkeypatch, capsys):
-    """It takes 60 s, as to build a graph, and each of ten parts 16 s."""
-    terminal = Terminal(monkeypatch) if columns else None
-    clock = [0.0]
-    monkeypatch.setattr(progress, "time", types.SimpleNamespace(time=lambda: clock[0]))
-    with progress.Counter("Scoring", unit="examples", total=320) as count:
-        for clock[0] in range(60, 220, 16):
-            log.info("a line")  # which draws the bar anew
-            count.advance(32)
-    text = terminal.close() if columns else capsys.readouterr().err
-    shown = re.findall(r"Scoring:[^\r\n]* (\d+/320)(?: examples)?((?:, [^\r\n,]+)*)", text)
-    assert {"64/320": ", 2.0 examples/s, 02:08 left", "288/320": ", 2.0 examples/s, 00:16 left"
-            }.items() <= dict(shown).items() and not dict(shown).get("32/320", "").strip()
-    assert "Scoring: 320 examples in 204.0 s, 1.6 examples/s" in text
-
-
 def test_a_short_work_has_the_closing_line_alone_and_one_that_fails_has_none(capsys):
     with progress.Counter("Scoring", unit="examples") as count:
         count.advance(1)
@@ -115,15 +97,6 @@ def test_a_short_work_has_the_closing_line_alone_and_one_that_fails_has_none(cap
         count.advance(1)
         raise ValueError()
     assert capsys.readouterr().err == "Scoring: 1 example\n", "it took no time to speak of"
-
-
-@pytest.mark.parametrize("shown, expected", [
-    (progress.counted(1.0, "epochs"), "1 epoch"), (progress.counted(0.5, "epochs"), "0.5 epochs"),
-    (progress.counted(np.int64(10**7), "epochs"), "10,000,000 epochs"),
-    (progress.rate(8188.04, "examples"), "8,188 examples/s"),
-    (progress.rate(99.96, "examples"), "100.0 examples/s")])
-def test_numbers_have_the_digits_that_people_read(shown, expected):
-    assert shown == expected
 
 
 def test_metrics_have_the_digits_that_people_read(capsys):
@@ -145,32 +118,6 @@ def test_on_a_terminal_a_bar_moves_lines_stand_above_it_and_it_goes_in_the_end(m
     *lines, closing, rest = screen(text)
     assert lines == ["line 0", "line 1", "line 2", "line 3"] and not rest
     assert re.fullmatch(r"Scoring: 4 examples( in \d+\.\d s, [\d,.]+ examples/s)?", closing)
-
-
-def test_lines_show_the_contents_of_units_that_are_not_done_yet(clock, capsys):
-    clock(11)
-    with progress.Counter("Varying", unit="texts", total=3, contents="words") as counter:
-        counter.advance(0, contents=2)
-        counter.advance(0, contents=2)
-        counter.advance(2)
-        counter.advance(0, contents=5)
-        counter.advance(1)
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 5 and lines[0] == "Varying: 0/3 texts"
-    assert re.fullmatch(r"Varying: 0/3 texts, [\d,.]+ words/s", lines[1])
-    assert re.fullmatch(r"Varying: 2/3 texts, [\d,.]+ texts/s, [\d,.]+ words/s, \d\d:\d\d left", lines[3])
-
-
-@pytest.mark.parametrize("lines, columns", [(0, 0), (2, 80)])
-def test_a_terminal_without_room_for_a_bar_has_plain_lines(lines, columns, clock, monkeypatch):
-    terminal = Terminal(monkeypatch, lines, columns)
-    clock(11)
-    with progress.Counter("Scoring", unit="examples", total=2) as count:
-        count.advance(1)
-        count.advance(1)
-    first, closing = terminal.close().splitlines()
-    assert first == "Scoring: 1/2 examples"
-    assert closing.startswith("Scoring: 2 examples")
 
 
 def test_a_training_says_its_state_in_lines_where_there_is_no_terminal(
@@ -202,19 +149,6 @@ def test_the_loss_in_the_log_is_that_of_the_steps_whatever_the_time_between_line
     assert often[4] == "step 5/400: loss 3.0000 (mean of steps 1 to 5)"
     assert often[-1] == "step 400/400: loss 380.5000 (mean of steps 361 to 400)"
     assert last_line(0.01, 395)[-1] == "step 400/400: loss 398.0000 (mean of steps 396 to 400)", "resumed"
-
-
-def test_a_training_says_its_state_beside_a_bar_on_a_terminal(
-        tiny_model, source, tmp_path, clock, monkeypatch):
-    terminal = Terminal(monkeypatch)
-    clock(1)
-    train(tiny_model, source, 1, settings(tmp_path, 8, num_train_steps=3))
-    text = terminal.close()
-    assert re.search(r"step 2/3 \|.*\| loss \d\.\d{4}, lr \d\.\d\de-05, [\d,.]+ examples/s, "
-                     r"00:\d\d left", text)
-    lines = screen(text)
-    assert [line.split(":")[0] for line in lines if line.startswith("step")] == ["step 3/3"]
-    assert any(line.startswith("Initialized") for line in lines)
 
 
 def test_the_bar_of_a_training_keeps_its_room_in_80_columns(clock, monkeypatch):

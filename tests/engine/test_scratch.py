@@ -40,16 +40,6 @@ def test_a_folder_of_a_killed_process_is_removed_and_one_in_use_is_not(tmp_path)
         holder.communicate()
 
 
-def test_a_folder_of_a_killed_process_is_removed_by_one_that_only_finds_its_output_whole(tmp_path):
-    holder = processes.start(["-c", HOLD, str(tmp_path)])
-    left = holder.stdout.readline().strip()
-    holder.kill()
-    holder.communicate()
-    assert os.path.isdir(left)
-    with files.written_alone(str(tmp_path / "out")):
-        assert os.listdir(str(tmp_path)) == [".out.lock"]
-
-
 @pytest.mark.parametrize("is_there", [True, False])
 def test_a_folder_that_another_process_publishes_at_the_same_moment_is_whole(is_there, tmp_path):
     path = str(tmp_path / "store")

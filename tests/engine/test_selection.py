@@ -12,7 +12,6 @@ import pytest
 from commands import arguments, ends_with_error, run_command, run_here
 from conftest import checkpoint_values, on_tensorflow_1, write_cola
 from engine.checkpoints import checkpoints
-from engine.data.plan import Stretch
 from engine.training import summaries
 from engine.training.evaluations import Evaluations
 from engine.training.settings import EvaluationSettings
@@ -87,12 +86,6 @@ def test_evaluating_changes_nothing_of_the_training(flags, finished, tmp_path):
     np.testing.assert_equal(checkpoint_values(str(tmp_path)),
                             checkpoint_values(str(finished[0] / "model.ckpt-12")))
     assert not (tmp_path / "evaluations.json").exists()
-
-
-def test_eval_each_epoch_evaluates_where_epochs_end():
-    # 10, 20 and 30 examples are 2.5, 5 and 7.5 steps.
-    assert [step for step in range(1, 8) if Stretch(0, 0, 4).ends_epoch(step, 10)] == [2, 5, 7]
-    assert all(Stretch(0, 0, 4).ends_epoch(step, 3) for step in range(1, 8))
 
 
 # --- The best one --------------------------------------------------------------------------

@@ -41,10 +41,8 @@ def test_the_operations_are_three_times_those_of_the_encoder_s_graph():
 
 @pytest.mark.parametrize("names, precision, teraflops", [
     (["NVIDIA A100-SXM4-40GB"] * 8, "tf32", 1248), (["Tesla V100-SXM2-16GB"], "tf32", 15.7),
-    (["Tesla V100-PCIE-32GB"], "float16", 112), (["NVIDIA H100 PCIe"], "float16", 756),
-    (["NVIDIA H200"], "bfloat16", 989), (["NVIDIA L40S"], "float16", 362), (["NVIDIA L4"], "tf32", 60),
-    (["NVIDIA A10"], "float16", 125), (["NVIDIA RTX A4000"], "float16", None),
-    (["NVIDIA A100 MIG 1g.5gb"], "float16", None),
+    (["NVIDIA H100 PCIe"], "float16", 756), (["NVIDIA L40S"], "float16", 362), (["NVIDIA L4"], "tf32", 60),
+    (["NVIDIA RTX A4000"], "float16", None), (["NVIDIA A100 MIG 1g.5gb"], "float16", None),
     (["NVIDIA A100-SXM4-40GB", "Some card"], "float16", None), ([], "float16", None)])
 def test_the_peak_is_that_of_all_cards_and_unknown_if_one_is(names, precision, teraflops):
     peak = throughput.peak(devices_with(*names), precision)

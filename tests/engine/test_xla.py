@@ -7,8 +7,6 @@ import re
 import numpy as np
 import pytest
 
-from replication import gradient_exchange
-from replication import graph_functions
 import modeling
 import optimization
 import processes
@@ -38,7 +36,6 @@ from engine.training import xla
 xla.COMPILE_SECONDS["CPU"] = 0.0
 command.run(run_classifier.main, run_classifier.define_flags(), usage="")
 """
-ROUNDING = {tf.float16: 0.02, tf.bfloat16: 0.1}
 
 
 class Run:
@@ -103,38 +100,20 @@ def test_two_replicas_with_dropout_and_accumulation_end_with_the_same_values(
 @on_tensorflow_2
 def test_a_model_of_many_layers_is_compiled_for_several_lengths_at_the_same_time(tmp_path):
     (tmp_path / "model").mkdir()
-    compiled = plain_and_compiled(tmp_path, write_tiny_model(tmp_path / "model", num_hidden_layers=6),
+    compiled = plain_and_compiled(tmp_path, write_tiny_model(tmp_path / "model", num_hidden_layers=3),
                                   num_cpu_replicas=1, train_batch_size=4)
     assert len(compiled.programs()) in [times * (len(PROGRAMS) + 2) for times in (2, 3)]
     assert "XLA has compiled the layers for batches of 24, 16 tokens" in compiled.log  # as they come
 
 
-@pytest.mark.parametrize("dtype, recompute", [
-    (tf.float16, True), pytest.param(tf.bfloat16, False, marks=on_tensorflow_2)])
-def test_compiled_layers_have_the_outputs_and_gradients_of_the_others(dtype, recompute):
+def test_compiled_layers_have_the_outputs_and_gradients_of_the_others():
     def run(compiled):
-        return evaluate(modeling.BertModel, tiny_config(), random_features(), is_training=True,
+        return evaluate(modeling.BertModel, tiny_config(num_hidden_layers=2), random_features(), is_training=True,
                         known_shape=False, gradients=True, gives_attention_scores=True,
                         dropout_seed=np.array([1, 2], np.int32), computation=modeling.Computation(
-                            dtype=dtype, recompute=recompute, compiled=compiled))
+                            dtype=tf.float16, recompute=True, compiled=compiled))
 
-    # XLA rounds to 16 bits at fewer places.
-    assert_close(run(True), run(False), tolerance=ROUNDING[dtype])
-
-
-def test_gradients_of_cast_weights_are_added_to_float32_from_their_16_bits():
-    random = np.random.RandomState(3)
-    weights, totals = (random.randn(4, 5).astype(np.float32) for _ in range(2))
-    variable = tf.constant(weights)
-    cast, same = graph_functions.cast_together([variable, tf.ones([3], tf.float16)], tf.float16)
-    gradient, = tf.gradients(cast * cast, [variable])
-    narrow = gradient_exchange.before_widening(gradient)
-    with plain_session() as session:
-        added, (cast, same) = session.run([
-            graph_functions.add_together([[tf.constant(totals), narrow]])[0], (cast, same)])
-    np.testing.assert_array_equal(cast, weights.astype(np.float16))
-    np.testing.assert_array_equal(same, np.ones(3, np.float16))
-    np.testing.assert_array_equal(added, totals + (2 * cast).astype(np.float32))
+    assert_close(run(True), run(False), tolerance=0.02)  # XLA rounds to 16 bits at fewer places
 
 
 @pytest.mark.parametrize("micro_batches", [1, 2])
@@ -206,13 +185,8 @@ def test_lengths_hold_every_record_and_are_those_of_the_plan(tmp_path, capsys):
                 bucketed.lengths_of_batch(plan.global_batch(step))[part] for step in range(300)}
 
 
-def cards(*names):
-    return Devices(tuple(f"/gpu:{card}" for card in range(len(names))), "GPU", "one_device",
-                   runtime.session_config(), cards_in_use=tuple(map(Card, names)))
-
-
-A100, H100, T4 = "NVIDIA A100-SXM4-40GB", "NVIDIA H100 80GB HBM3", "Tesla T4"
-CARDS = cards(A100)
+A100 = "NVIDIA A100-SXM4-40GB"
+CARDS = Devices(("/gpu:0",), "GPU", "one_device", runtime.session_config(), cards_in_use=(Card(A100),))
 ESTIMATE = "compiling for 1 length of batches takes an estimated {} s, and saves {} s in {} steps on {}"
 
 
@@ -249,23 +223,6 @@ def decided(tmp_path, monkeypatch, capsys):
 def test_by_default_a_training_is_compiled_where_that_saves_time(
         devices, steps, seconds, changes, said, decided):
     assert decided(devices, steps, seconds, **changes).startswith(said)
-
-
-def saved(said):
-    return int(re.search(r"saves ([\d,]+) s", said).group(1).replace(",", ""))
-
-
-@on_tensorflow_2
-def test_what_xla_saves_is_bytes_by_the_rates_of_the_card(decided):
-    large = dict(train_batch_size=32, tokens=128)
-    on = {name: saved(decided(cards(name), 10**5, **large)) for name in (T4, A100, H100, "Some card")}
-    # A T4 moves 320 GB/s, an A100 1,555 and an H100 3,350; in float32 a layer moves 3 GB less.
-    assert on[T4] == pytest.approx(on[A100] * 1555 / 320, rel=0.01) and on[A100] > 1.9 * on[H100]
-    assert on["Some card"] == on[A100] and saved(decided(cards(A100, T4), 10**5, **large)) == on[T4]
-    assert on[A100] == pytest.approx(10**5 * 12 * 3.0e9 / (0.9 * 1555e9), rel=0.15)
-    narrow, recomputed = (saved(decided(CARDS, 10**5, **large, **more)) for more in (
-        dict(precision="float16"), dict(recompute_layers=True)))
-    assert narrow < on[A100] and recomputed == pytest.approx(1.5 * on[A100], rel=0.05)
 
 
 @on_tensorflow_2

@@ -19,7 +19,7 @@ GOOD = "yes\tthe cat\nno\ta dog\n" * 10  # lines 2 to 21, below the header
 CSV_HEADER = "label,text\n"
 CSV_GOOD = GOOD.replace("\t", ",")
 JSON_GOOD = '{"label": "yes", "text": "the cat"}\n{"label": "no", "text": "a dog"}\n'
-DATA, INDEX = "bert_model.ckpt.data-00000-of-00001", "bert_model.ckpt.index"
+DATA = "bert_model.ckpt.data-00000-of-00001"
 
 PROCESSOR = """from run_classifier import DataProcessor, InputExample
 
@@ -150,11 +150,6 @@ def processor(text: str, **flags) -> Callable:
     return in_turn(content("mine.py", text),
                    flags_set(task_name=None, processor="{}/mine.py:Mine", do_predict=False,
                              **flags))
-
-
-def returning(value: str) -> str:
-    """The processor that returns something else for each set."""
-    return re.sub(r"return \[Input(.*\n){2}", f"return {value}\n", PROCESSOR)
 
 
 def numbers(text: str) -> Callable:

@@ -1,6 +1,7 @@
 """What tests share with test_structure."""
 
 import ast
+import functools
 import glob
 import os
 
@@ -29,13 +30,15 @@ MAY_IMPORT = {
 ROOMS = set(MAY_IMPORT)
 
 
-def syntax_of(name):
+@functools.lru_cache(maxsize=None)
+def nodes_of(name):
+    """All nodes of a file's syntax."""
     with open(os.path.join(ROOT, name), encoding="utf-8") as file:
-        return ast.parse(file.read(), name)
+        return list(ast.walk(ast.parse(file.read(), name)))
 
 
 def imported_rooms(name):
-    for node in ast.walk(syntax_of(name)):
+    for node in nodes_of(name):
         if isinstance(node, ast.Import):
             modules = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):

@@ -7,7 +7,6 @@ from commands import arguments, run_command, run_here
 from conftest import cpu_devices, on_tensorflow_1, sentences, write_cola
 from encoder import classifier
 from engine.checkpoints import checkpoints
-from engine.cli import device_flags
 from engine.data.batches import Source
 from engine.devices import runtime
 from engine.devices.devices import check_precision
@@ -50,12 +49,6 @@ def test_tensorflows_own_mixed_precision_is_refused_with_the_flag_that_chooses(m
     monkeypatch.setenv("TF_ENABLE_AUTO_MIXED_PRECISION", "1")
     with pytest.raises(UserError, match="^TF_ENABLE_AUTO_MIXED_PRECISION .*choose with --precision$"):
         check_precision("tf32", cpu_devices(1))
-
-
-def test_commands_that_only_infer_take_the_precision_of_the_flag():
-    values = predict.define_flags()
-    values(["predict", "--precision=float16", "--num_gpus=0"])
-    assert device_flags.find_devices(values, training=False).dtype == tf.float16
 
 
 # --- Inference ---------------------------------------------------------------------------

@@ -79,11 +79,11 @@ def test_looked_up_values_and_slopes_are_those_of_the_arithmetic_for_all_65536_n
     assert len(set(bits_of(values))) > 20000
 
 
-@pytest.mark.parametrize("dtype", [tf.float32, *NARROW])
+@pytest.mark.parametrize("dtype", [tf.float32, tf.float16])
 def test_operations_chosen_for_cards_compute_the_same_numbers(dtype):
     def run(on_cards):
-        return evaluate(modeling.BertModel, tiny_config(hidden_act="gelu_erf"), random_features(),
-                        is_training=True, gradients=True, dropout_seed=np.array([1, 2], np.int32),
+        return evaluate(modeling.BertModel, tiny_config(hidden_act="gelu_erf", num_hidden_layers=1),
+                        random_features(), is_training=True, gradients=True, dropout_seed=np.array([1, 2], np.int32),
                         computation=modeling.Computation(dtype=dtype, on_cards=on_cards))
 
     # TensorFlow 2 rewrites a function by its operations, and so its rounding.

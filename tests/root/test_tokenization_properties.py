@@ -1,8 +1,4 @@
-"""The fast path, the reference and Google's own code give the same ids for every text.
-
-Where Google's package does not run, both are compared with `tokenizers` on the real data, whose
-characters are old: its Unicode tables are another version's.
-"""
+"""The fast path, the reference and Google's own code give the same ids for every text."""
 
 import pathlib
 import unicodedata
@@ -13,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tokenization
-from conftest import on_tensorflow_2
 
 DATA = pathlib.Path(tokenization.__file__).resolve().parent.parent / "shared" / "data"
 
@@ -79,8 +74,7 @@ def test_the_fast_path_equals_the_reference_on_nasty_texts(toy, batch):
     assert batch_ids(toy, batch) == [reference_ids(toy, text) for text in batch]
 
 
-@on_tensorflow_2
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(text=texts)
 def test_the_reference_equals_googles_code_on_nasty_texts(toy, google, toy_vocab_file, text):
     do_lower_case = toy.basic_tokenizer.do_lower_case
@@ -142,19 +136,5 @@ def test_both_paths_equal_googles_code_on_real_data(real, google):
     theirs = google.FullTokenizer(vocab_file, do_lower_case=do_lower_case)
     expected = [reference_ids(theirs, line) for line in lines]
     ours = tokenization.BatchTokenizer(vocab_file, do_lower_case=do_lower_case)
-    assert not differing(lines, batch_ids(ours, lines), expected)
-    assert not differing(lines, [reference_ids(ours, line) for line in lines], expected)
-
-
-@on_tensorflow_2
-def test_both_paths_equal_an_independent_implementation_on_real_data(real):
-    tokenizers = pytest.importorskip("tokenizers")
-    vocab_file, do_lower_case, lines = real
-    ours = tokenization.BatchTokenizer(vocab_file, do_lower_case=do_lower_case)
-    theirs = tokenizers.Tokenizer(tokenizers.models.WordPiece(
-        dict(ours.vocab), unk_token="[UNK]", max_input_chars_per_word=200))
-    theirs.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=do_lower_case)
-    theirs.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
-    expected = [encoding.ids for encoding in theirs.encode_batch(lines, add_special_tokens=False)]
     assert not differing(lines, batch_ids(ours, lines), expected)
     assert not differing(lines, [reference_ids(ours, line) for line in lines], expected)
