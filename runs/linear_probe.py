@@ -7,7 +7,6 @@ regression of standardized numbers, whose penalty cross-validation within the tr
 """
 
 import functools
-import math
 import time
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple, Type, Union
 
@@ -23,7 +22,7 @@ from engine.progress import Counter, counted
 from engine.settings import AUTO
 from runs.capability import Job
 
-_FEW = 3  # classes that a layer which starts at random learns as well (docs/results.md)
+_FEW = 3  # classes or labels that a layer which starts at random learns as well (docs/results.md)
 _MOST_ROWS = 20_000  # of features
 _MOST_LOGITS = 2_000_000  # of all rows: with many classes, there are fewer rows
 _FOLDS = 3
@@ -202,7 +201,7 @@ def fitting(job: Job, forward: Forward, kind: Union[Kind, OneOf], unit: str, *, 
         start, settings = job.settings.init_checkpoint, job.settings.training
         is_wanted = settings.fit_output_layer
         if is_wanted == AUTO:
-            is_wanted = kind.num_outputs > (_FEW if isinstance(kind, label_types.SingleLabel) else math.inf)
+            is_wanted = isinstance(kind, OneOf) or bool(kind.labels) and kind.num_outputs > _FEW
         if not is_wanted or not start:
             return None
         if all(name in start.shapes for name in names):

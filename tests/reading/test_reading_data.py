@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from conftest import googles
@@ -99,3 +100,19 @@ def test_windows_to_learn_from_are_those_of_googles_code(
     for ours, values in features(questions, True).items():
         name = ours.replace("positions", "position")
         assert values.tolist() == [getattr(feature, name) for feature in theirs]
+
+
+def test_of_a_sample_each_window_has_both_ends_of_its_answer_and_no_padding(tiny_model, tmp_path):
+    questions = load(write_made_up(tmp_path / "q.json"), tiny_model, tmp_path)
+    sample, whole = questions.sample(20 * 30), features(questions, True)
+    assert 30 <= len(sample.indices) < len(questions)
+    positions = sample.source.subset(sample.indices).fetch(np.arange(len(sample.indices)), 32)["positions"]
+    rows = sample.rows_of(positions[..., np.newaxis])
+    first = np.cumsum(rows.counts) - rows.counts
+    for number, (index, start) in enumerate(zip(sample.indices, first)):
+        its = slice(start, start + rows.counts[number])
+        tokens = rows.features[its, 0]
+        assert len(set(tokens)) == len(tokens) == min(20, whole["input_mask"][index].sum())
+        assert tokens.max() < whole["input_mask"][index].sum()
+        for output, name in enumerate(("start_positions", "end_positions")):
+            assert tokens[rows.labels[its, output]].tolist() == [whole[name][index]]

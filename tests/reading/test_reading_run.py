@@ -1,6 +1,7 @@
 """`python run_squad.py`: questions are answered window by window."""
 
 import json
+import random
 import shutil
 
 import numpy as np
@@ -8,14 +9,14 @@ import pytest
 
 import run_squad
 from bert_reference import random_values
-from commands import ends_with_error, run_here
+from commands import ends_with_error, results_in, run_here
 from conftest import checkpoint_values, googles, on_tensorflow_2, plain_session
 from engine.errors import UserError
 from engine.model import INFERENCE
 from exports import run_saved_model
 from pages import Page
 from reading import model
-from reading_files import load, question, text_of, write, write_made_up
+from reading_files import PLAIN, load, question, text_of, write, write_made_up
 from runs import kinds, predict
 
 import tensorflow.compat.v1 as tf
@@ -236,3 +237,21 @@ def test_bad_input_is_an_error_of_one_line_and_nothing_is_trained(
     with ends_with_error(capsys, message):
         run_here({**flags(tiny_model, files, tmp_path / "out", do_train=True), **changes}, run_squad)
     assert not list((tmp_path / "out").glob("*.*"))
+
+
+@on_tensorflow_2
+def test_a_fitted_layer_finds_what_the_encoder_tells_apart_before_any_training(two_layers, tmp_path):
+    """The answer is the one bird of a context."""
+    words, generator = [word for word in PLAIN if word != "bird"], random.Random(0)
+    paragraphs = []
+    for number in range(60):
+        before, after = (" ".join(generator.choice(words) for _ in range(generator.randint(2, 9))) for _ in range(2))
+        paragraphs.append((f"{before} bird {after}", [question(str(number), "who ?", [("bird", len(before) + 1)])]))
+    files = {"train_file": write(tmp_path / "train.json", *paragraphs[:40]),
+             "predict_file": write(tmp_path / "dev.json", *paragraphs[40:])}
+    exact = []
+    for fits in (None, False):
+        run_here(flags(two_layers, files, tmp_path / str(fits), do_train=True, do_eval=True, learning_rate=1e-30,
+                       num_train_epochs=1, version_2_with_negative=False, fit_output_layer=fits), run_squad)
+        exact.append(results_in(tmp_path / str(fits))["exact_match"])
+    assert exact[0] > 90 and exact[1] < 50
