@@ -42,7 +42,9 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(items):
     """Marks the tests of slow.txt as slow. A line is a file or a test, and may name the only runtime that tries it."""
     with open(os.path.join(ROOT, "tests", "slow.txt"), encoding="utf-8") as file:
-        slow = dict(line.rstrip("\n").partition(" ")[::2] for line in file)
+        lines = [line.rstrip("\n").partition(" ")[::2] for line in file]
+    slow = dict(lines)
+    assert len(slow) == len(lines), "slow.txt has a name twice"
     other = "2.15" if runtime.IS_TENSORFLOW_1 else "1.15"
     for item in items:
         path = os.path.relpath(str(item.fspath), os.path.join(ROOT, "tests"))
