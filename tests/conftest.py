@@ -60,9 +60,6 @@ class TinyModel(NamedTuple):
     bert_config_file: str
     init_checkpoint: str
 
-    def flags(self):
-        return [f"--{name}={value}" for name, value in self._asdict().items()]
-
     def config(self, **changes):
         from modeling import BertConfig
         with open(self.bert_config_file) as file:
@@ -168,6 +165,13 @@ def models(tiny_model, tiny_classifier, tmp_path_factory):
     """Models made by the commands from one another; a test that changes one makes a copy."""
     from models_of_commands import make_all
     return make_all(tiny_model, tiny_classifier, tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory):
+    from browser import Browser
+    with Browser(tmp_path_factory.mktemp("browser")) as browser:
+        yield browser
 
 
 def sentences(count: int, seed: int = 0):
