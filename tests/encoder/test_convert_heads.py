@@ -48,7 +48,7 @@ def logits_of(source, scope, *texts):
     return states @ tensors[f"{scope}.weight"].T + tensors[f"{scope}.bias"]
 
 
-def test_each_word_has_its_best_tag_in_the_order_of_the_file(tmp_path):
+def test_each_word_has_its_best_tag_in_the_order_of_the_file_and_comes_back_with_the_same_bits(tmp_path):
     """Whatever stands before it, as in transformers: the labels do not say what the model learned of sequences."""
     source = write_tagger(tmp_path / "source")
     assert convert_from_huggingface(source, str(tmp_path / "ours")).warnings == []
@@ -70,11 +70,6 @@ def test_each_word_has_its_best_tag_in_the_order_of_the_file(tmp_path):
                  for before, tag in zip(["O", *row], row)) for row in tags]
     lines = (tmp_path / "found.jsonl").read_text().splitlines()
     assert [len(json.loads(line)["entities"]) for line in lines] == begun and sum(begun)
-
-
-def test_a_tagger_comes_back_with_the_same_bits_and_tags(tmp_path):
-    source = write_tagger(tmp_path / "source")
-    convert_from_huggingface(source, str(tmp_path / "ours"))
     assert convert_from_tensorflow(str(tmp_path / "ours"), str(tmp_path / "back")).warnings == []
     assert_same_values(*(load_file(os.path.join(str(folder), "model.safetensors"))
                          for folder in (tmp_path / "back", source)))
