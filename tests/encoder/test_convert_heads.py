@@ -57,7 +57,8 @@ def test_each_word_has_its_best_tag_in_the_order_of_the_file_and_comes_back_with
         "do_lower_case": True, "max_seq_length": POSITIONS}
     tags = []
     for (text, _), found in zip(PAIRS, conversions.values_of(str(tmp_path / "ours"), PAIRS)):
-        first = [1 + sum(1 + word.endswith("s") for word in text.split()[:number]) for number in range(len(text.split()))]
+        words = text.split()
+        first = [1 + sum(1 + word.endswith("s") for word in words[:number]) for number in range(len(words))]
         logits = logits_of(source, "classifier", text)
         assert [tag for tag, _ in found.values()] == [TAGS[best] for best in logits[first].argmax(axis=1)]
         np.testing.assert_allclose([score for _, score in found.values()],

@@ -1,4 +1,4 @@
-"""`--to_onnx` writes one file that computes in onnxruntime what the export computes, for each kind that the page names."""
+"""`--to_onnx` writes one file that computes in onnxruntime what the export computes, for kinds that the page names."""
 
 import json
 import os

@@ -202,7 +202,7 @@ def test_a_file_of_another_model_is_refused_in_a_training_s_folder_and_in_an_exp
              "its vocabulary is not that of its training"),
             ("task.json", lambda text: text.replace('"0"', '"x"').replace('"1"', '"0"').replace('"x"', '"1"'),
              "its label set is not that of its training"),
-            ("task.json", lambda text: text.replace('"max_seq_length": 24', '"max_seq_length": 23'), "--max_seq_length"),
+            ("task.json", lambda text: text.replace("_length\": 24", "_length\": 23"), "--max_seq_length"),
             ("bert_config.json", lambda text: text.replace('"gelu"', '"relu"'), "its model config is not that of its")):
         for folder, inside in ((tuned, tuned), (tuned / "export", tuned / "export" / "assets.extra")):
             own = (inside / name).read_text()
