@@ -128,7 +128,7 @@ def _forward(workload: Workload) -> Forward:
         return pretraining_model.forward_of(config, next_sentences=True)
     if workload.task == SIMILARITY:
         return similarity_model.training_forward_of(config, "mean", similarity_model.Objective(
-            similarity_model.RANKING, 0.05, False, ()), 2)
+            similarity_model.RANKING), 2)
     if workload.task in (TAGGING, CRF):
         return tagging_model.forward_of(config, tagging_model.Tagger(
             tagging_model.TagSet(("A", "B", "C"), "iob2"), crf=workload.task == CRF))

@@ -3,7 +3,6 @@
 An object's choices are a list, or keys of their own; it may also have a text with several questions, as in RACE.
 """
 
-import itertools
 import json
 import re
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -15,12 +14,13 @@ from engine.disk import files
 from engine.disk.parts import Part
 from engine.errors import UserError
 from runs import column_values, table_head
-from runs.columns import Roles
+from runs.column_finder import Finder, Roles
 from runs.rows import UNREAD, Columns, Example, Split, read_rows
 from runs.table_head import Table
 
 EXTENSIONS = (*text_files.FORMATS, ".json")
 
+ROLES = "text", "choice", "answer"  # of columns
 # Common names, the likeliest first: of a text that a question is about, of the question, of lists of choices.
 _CONTEXTS = "context article passage story paragraph sent1 premise".split()
 _QUESTIONS = "question question_stem stem query prompt goal problem sent2 ctx sentence startphrase text".split()
@@ -180,7 +180,7 @@ def _values(path: Path, odd: Optional[OddRows]) -> Tuple[str, Iterable[Tuple[Any
     return "line", text_files.json_objects(path, odd)
 
 
-def open_file(path: str, given: Layout, header: Optional[bool], *, labelled: bool,
+def open_file(path: str, given: Roles, header: Optional[bool], *, labelled: bool,
               like: Layout = UNKNOWN) -> ChoiceFile:
     """Opens a file with the columns of the training's file `like` if it has them, else with those given or detected."""
     split, lists = None, []
@@ -200,21 +200,20 @@ def open_file(path: str, given: Layout, header: Optional[bool], *, labelled: boo
         table = table_head.read(path, header, _HEADER_NAMES)
         split = Split(path, Columns(tuple(range(table.width)), header=table.header, width=table.width), table.format)
         names = tuple(map(table.column, range(table.width)))
+    known, basis = given, "detected"
     if like.choice_columns and (table.names or table.width == like.num_columns) and all(
             name in names for name in (*like.text_columns, *like.choice_columns)):
-        given = like
-        more = [name for name in map(table.column, _each(table)) if name not in given.choice_columns]
-        if more and len(given.choice_columns) > 1:
+        known, basis = dict(zip(ROLES, like)), "as in training"
+        more = [name for name in map(table.column, _each(table)) if name not in like.choice_columns]
+        if more and len(like.choice_columns) > 1:
             log.warn(f"{path}: not read are the choices in {', '.join(more)}, which the training's file did not have")
     elif not table.names:
-        given = _by_places(table, given, labelled)
-    file = ChoiceFile(path, _found(table, lists, given, labelled), names, split)
+        known = _by_places(table, given, labelled)
+    finder = _find(table, lists, known, labelled)
+    file = ChoiceFile(path, Layout(*map(finder.columns, ROLES), table.width), names, split)
     if labelled:
         file = file._replace(layout=file.layout._replace(answers=_way(file, like.answers)))
-    texts, choices, answer, _, answers = file.layout
-    log.info(f"{path}: questions in {', '.join(texts)}, choices in {', '.join(choices)}"
-             + (f", answers in {answer[0]} ({answers})" if labelled else "")
-             + "; to change that, set --text_column, --choice_column, --answer_column or --header")
+    finder.report(given, basis, f"answers are {file.layout.answers}" if labelled else "")
     return file
 
 
@@ -234,42 +233,32 @@ def _way(file: ChoiceFile, likely: str) -> str:
     return found
 
 
-def _by_places(table: Table, given: Layout, labelled: bool) -> Layout:
+def _by_places(table: Table, given: Roles, labelled: bool) -> Roles:
     """The columns of a file without a header: a question, its choices, the answer."""
     names = [table.column(position) for position in range(table.width)]
     doubt = ""
     first, last = table.values(0), table.values(table.width - 1)
-    if not given.text_columns and table.width > 1 and (column_values.count_rows(first) or column_values.holds_texts(
+    if "text" not in given and table.width > 1 and (column_values.count_rows(first) or column_values.holds_texts(
             table.values(1)) and not column_values.holds_texts(first)):
         doubt = "column 1 may number the questions"
-    elif not (labelled or given.choice_columns) and all(_ANSWER.fullmatch(str(value).strip()) for value in last):
+    elif not (labelled or "choice" in given) and all(_ANSWER.fullmatch(str(value).strip()) for value in last):
         doubt = f"column {table.width} may have answers, which are not read here"
     if doubt:
         raise UserError(f"{table.path} has no header, and {doubt}: add a header line with the names of the columns, such "
                         "as question, A, B, answer")
-    return Layout(given.text_columns or names[:1], given.choice_columns or names[1:len(names) - labelled],
-                  given.answer_column or names[-1:])
+    return {"text": names[:1], "choice": names[1:len(names) - labelled], "answer": names[-1:], **given}
 
 
-def _found(table: Table, lists: Sequence[int], given: Layout, labelled: bool) -> Layout:
-    """The columns by the flags, or else by their names. Choices are in one of `lists`, or in a column each."""
-    def named(flag: str, of_flag: Sequence[str], *common: Sequence[str], among: Sequence[int] = range(table.width)
-              ) -> List[int]:
-        places = (table.named(names, flag, among) for names in common)
-        return [table.position(name, flag) for name in of_flag] or [place for place in places if place is not None]
-
-    texts = named("text", given.text_columns, _CONTEXTS, _QUESTIONS)
-    choices = named("choice", given.choice_columns, _LISTS, among=lists) or _each(table)
-    free = [position for position in range(table.width) if position not in choices]
-    answer = named("answer", given.answer_column, _ANSWERS, among=free) if labelled else []
-    found = texts, choices, answer
-    if len({*itertools.chain(*found)}) < sum(map(len, found)):
-        raise UserError(f"{table.path}: the question, its choices and the answer must be different columns; "
-                        f"{table.describe()}; name them with --text_column, --choice_column and --answer_column")
-    for flag, its in zip(("text", "choice", "answer")[:2 + labelled], found):
-        if not its:
-            raise UserError(f"{table.path} has no column with a common name for --{flag}_column; {table.describe()}")
-    return Layout(*(list(map(table.column, its)) for its in found), table.width)
+def _find(table: Table, lists: Sequence[int], given: Roles, labelled: bool) -> Finder:
+    """Finds the columns by their names. Choices are in one of `lists`, or in a column each."""
+    finder = Finder(table, ROLES[:2 + labelled], given)
+    finder.find("text", _CONTEXTS, _QUESTIONS, among=range(table.width))
+    finder.find("choice", _LISTS, among=lists)
+    choices = finder.places["choice"] = finder.places["choice"] or _each(table)
+    if labelled:
+        finder.find("answer", _ANSWERS, among=[place for place in range(table.width) if place not in choices])
+    finder.check(*finder.places)
+    return finder
 
 
 def _each(table: Table) -> List[int]:
@@ -285,12 +274,12 @@ def _each(table: Table) -> List[int]:
 def read_questions(like: Layout, path: Path, given: Roles, header: Optional[bool], odd: OddRows
                    ) -> Tuple[Iterator[Example], int]:
     """The questions of a file or a part of one; a `ReadFile`."""
-    if any(given):
+    if given:
         raise UserError("--text_column and --text_pair_column are for texts, and this model chooses among answers: its "
                         "columns are found as in its training, or by names such as question, A, B")
     if isinstance(path, Part) and str(path).lower().endswith(".json"):
         raise UserError(f"--shard: {path} is one document; a .jsonl file, with an object a line, can be divided")
-    file = open_file(str(path), UNKNOWN, header, labelled=False, like=like)
+    file = open_file(str(path), {}, header, labelled=False, like=like)
     part = path if isinstance(path, Part) else None
     examples = (Example(question.texts()) if question else UNREAD for question in file.questions(odd, part))
     return examples, 3  # a question and two choices

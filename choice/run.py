@@ -20,7 +20,7 @@ from choice.capability import Chooser, trained_on
 from choice.files import ChoiceFile, Layout
 from encoder import model_flags
 from engine.cli import command
-from runs import sets, training_command
+from runs import column_finder, sets, training_command
 from runs.tries import TrySettings
 
 
@@ -28,13 +28,10 @@ def define_flags() -> flags.FlagValues:
     """The flags of this command."""
     values = flags.FlagValues()
     sets.define_flags(values, "Train on the train set.", "Evaluate on the dev set.", "Choose for those of the test set.")
-    for name, text in (
-            ("text", "The column of the question, or of what it is about and of the question, with a comma between"),
-            ("choice", "The columns of the choices, with commas between, or the one with lists of them"),
-            ("answer", "The column of the right choice: its label, its number from 0 or from 1, or its text")):
-        flags.DEFINE_list(f"{name}_column", [], f"{text}; a column is a name, or in a table a number from 1; detected "
-                          "by default.", flag_values=values)
-    flags.DEFINE_bool("header", None, "Whether the first line names the columns; detected by default.", flag_values=values)
+    column_finder.define_flags(values, {
+        "text": "the question, or of what it is about and of the question",
+        "choice": "each choice, or of lists of them",
+        "answer": "the answer (the right choice's label, its number from 0 or from 1, or its text)"}, files.ROLES)
     training_command.define_flags(values, TrySettings)
     return values
 
@@ -49,10 +46,10 @@ def _opened(values: flags.FlagValues) -> Tuple[Dict[str, ChoiceFile], Layout]:
 
     Without a training, flags name the columns of all files.
     """
-    given, opened = Layout(values.text_column, values.choice_column, values.answer_column), {}
+    given, opened = column_finder.of_flags(values, *files.ROLES), {}
     folder = model_flags.used_folder(values)
     trained = trained_on(folder) if folder and not values.do_train else files.UNKNOWN
-    if any(given):
+    if given:
         trained = Layout(answers=trained.answers)
     for name in sets.wanted(values):
         opened[name] = files.open_file(sets.find(values, name, files.EXTENSIONS), given, values.header,

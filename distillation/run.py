@@ -179,10 +179,9 @@ def _job(values: flags.FlagValues, peers: Peers, teacher: Teacher, model: Capabi
     learned = settings.from_flags(values, DistillationSettings)
     student = _student(values, teacher, learned)
     job = training_command.job_of(values, model.replaced(
-        config=student.config, encoding=_encoding(values, teacher, student, longest)), peers)
-    return job._replace(settings=job.settings._replace(
-        command_settings=learned, init_checkpoint=student.checkpoint)), Distillation(
-            teacher, learned, job.predict_batch_size)
+        config=student.config, encoding=_encoding(values, teacher, student, longest), settings=[learned]), peers)
+    return job._replace(settings=job.settings._replace(init_checkpoint=student.checkpoint)), Distillation(
+        teacher, learned, job.predict_batch_size)
 
 
 def _task_name(model: Capability) -> str:

@@ -10,7 +10,7 @@ from distillation.teacher import Teacher
 from encoder import pretraining_tfrecords
 from encoder.encoding import Encoding
 from engine.data.batches import Features, Source, token_features
-from engine.settings import setting
+from engine.settings import REFUSED, setting
 from modeling import BertConfig
 from runs.capability import Capability, Job, Training
 from tasks.capability import training_of
@@ -25,17 +25,19 @@ class DistillationSettings:
     stage: Optional[str] = setting(
         None, "What the student learns: the teacher's embeddings, states and attention, without a "
         "task (general) or with one (intermediate); or the teacher's logits or vectors (prediction).",
-        choices=STAGES)
+        choices=STAGES, change=REFUSED)
     teacher: Optional[str] = setting(
         None, "Folder of the trained classifier or model for similarity, or its export; for "
         "--stage=general, of any model.")
     attention_loss: bool = setting(
-        True, "Also learn the attention scores; both models then need the same number of heads.")
+        True, "Also learn the attention scores; both models then need the same number of heads.",
+        change=REFUSED)
     temperature: float = setting(
-        1.0, "Temperature of the softmax in the loss of --stage=prediction.", positive=True)
+        1.0, "Temperature of the softmax in the loss of --stage=prediction.", positive=True,
+        change=REFUSED)
     label_weight: float = setting(
         0.0, "Weight, from 0 to 1, of the loss on the labels in --stage=prediction.",
-        between=(0, 1))
+        between=(0, 1), change=REFUSED)
 
 
 class Distillation(NamedTuple):
@@ -43,13 +45,6 @@ class Distillation(NamedTuple):
     teacher: Teacher
     settings: DistillationSettings
     predict_batch_size: Optional[int]  # per replica, for the teacher's outputs
-
-    def facts(self) -> Dict[str, Any]:
-        """What identifies the run, in addition to the job's facts."""
-        names = (("temperature", "label_weight") if self.settings.stage == PREDICTION
-                 else ("attention_loss",))
-        return {"--stage": self.settings.stage, "teacher": self.teacher.digest,
-                **{f"--{name}": getattr(self.settings, name) for name in names}}
 
     def training(self, job: Job, examples: Any) -> Training:
         """The training of the student in a stage with a task.
@@ -79,7 +74,7 @@ class Distillation(NamedTuple):
                 job.devices, used=used, store_dir=job.settings.store_dir, per_replica_batch_size=self.predict_batch_size)
 
         return training._replace(
-            make_source=lambda: source, complete=with_outputs, facts={**training.facts, **self.facts()})
+            make_source=lambda: source, complete=with_outputs, facts={**training.facts, "teacher": self.teacher.digest})
 
     def general_training(self, job: Job, texts: pretraining_tfrecords.Opened) -> Training:
         """The training of the student on texts without labels."""
@@ -93,7 +88,7 @@ class Distillation(NamedTuple):
         return {
             "forward": model.intermediate(config, self.teacher,
                                           attention=self.settings.attention_loss),
-            "facts": self.facts(), "loss_unit": 1.0, "fit": None}
+            "facts": {"teacher": self.teacher.digest}, "loss_unit": 1.0, "fit": None}
 
 
 def source_of_texts(texts: pretraining_tfrecords.Opened, encoding: Encoding) -> Source:

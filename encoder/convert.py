@@ -175,6 +175,9 @@ def _write_model_folder(output_dir: str, values: Mapping[str, np.ndarray],
         if description:
             task_json.write(folder, description, do_lower_case, max_seq_length)
             tf.train.update_checkpoint_state(folder, CHECKPOINT)  # as a trained model's folder
+            if description.get("takes_pairs") is False:
+                log.info("the classifier is one of single texts; if it was trained on pairs, which its files do not tell, "
+                         "set --takes_pairs")
     return Conversion(os.path.join(output_dir, CHECKPOINT), do_lower_case, warnings)
 
 
@@ -214,8 +217,11 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
     if description.get("version_2_with_negative"):
         warnings.append("questions may have no answer, which a folder there cannot say: compare an answer's "
                         "score with that of [CLS]")
+    if head and description.get("takes_pairs"):
+        warnings.append("its texts are pairs, which a folder there cannot say: to convert it back, set --takes_pairs")
     if long_texts.ENTRY in description:
         warnings.append("texts that do not fit are cut at their end there, and not as this model has it (--long_texts)")
+    ids = vocabulary.load_tokenizer(vocab_file, do_lower_case).vocab
     rows = [row for row in matched.rows if not (
         head in (variables.TAGGER, variables.READER) and row.tensorflow.startswith(variables.POOLER_SCOPE))]
     with files.new_folder(output_dir, "--output_dir", again=True) as folder:
@@ -229,12 +235,13 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
             {row.huggingface: _transposed(row, values[row.tensorflow]) for row in rows},
             os.path.join(folder, huggingface.WEIGHTS), metadata={"format": "pt"})
         files.write_json(os.path.join(folder, huggingface.CONFIG),
-                         {"architectures": [_architecture(matched.parts)], **config,
+                         {"architectures": [_architecture(matched.parts)], **config, "pad_token_id": ids["[PAD]"],
                           **(entries if head else {})})
         files.write_text(os.path.join(folder, vocabulary.FILE), "\n".join(tokens) + "\n")
         files.write_json(os.path.join(folder, vocabulary.CASING_FILE), {
             "tokenizer_class": "BertTokenizer", "do_lower_case": do_lower_case,
             "model_max_length": max_length})
+        files.write_json(os.path.join(folder, tokenizer_files.FAST), tokenizer_files.fast(ids, do_lower_case))
         if gives_vectors:
             sentence_transformers.write(folder, description, config["hidden_size"])
     return Conversion(output_dir, do_lower_case, warnings + matched.warnings)

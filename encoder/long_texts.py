@@ -36,10 +36,10 @@ class LongTexts:
         HEAD, "What becomes of texts longer than --max_seq_length: head keeps their beginning, "
         "head_tail their beginning and end; windows makes overlapping examples of them, whose "
         "mean scores count. Default: as the folder of a trained classifier says, or else head.",
-        choices=WAYS, recorded=False)
+        choices=WAYS)
     window_overlap: Optional[int] = setting(
         None, "With --long_texts=windows: tokens that consecutive windows share. Default: a "
-        "quarter of a window.", positive=True, recorded=False)
+        "quarter of a window.", positive=True)
 
     def check(self, max_seq_length: int) -> "LongTexts":
         """Returns itself; raises a UserError if the parts do not fit together, or the length."""

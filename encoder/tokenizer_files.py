@@ -60,6 +60,25 @@ def read(folder: str, default: Optional[bool] = None) -> Dict[str, Any]:
     return {**config, "do_lower_case": lower}
 
 
+def fast(ids: Mapping[str, int], do_lower_case: bool) -> Dict[str, Any]:
+    """The content of FAST that gives the ids of ours, for programs that read no vocab.txt."""
+    special = {name: ids[name] for name in _TOKENS.values() if name in ids}
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    return {
+        "version": "1.0", "truncation": None, "padding": None,
+        "added_tokens": [{"id": row, "content": name, **flags}
+                         for name, row in sorted(special.items(), key=lambda item: item[1])],
+        "normalizer": {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True,
+                       "strip_accents": None, "lowercase": do_lower_case},
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": {
+            "type": "TemplateProcessing", "single": _SINGLE, "pair": _SINGLE + _SECOND, "special_tokens": {
+                name: {"id": name, "ids": [special[name]], "tokens": [name]} for name in ("[CLS]", "[SEP]")}},
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+        "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+                  "max_input_chars_per_word": 200, "vocab": dict(ids)}}
+
+
 def _record(folder: str, name: str) -> Dict[str, Any]:
     path = os.path.join(folder, name)
     return files.read_record(path, "tokenizer configuration", {}) if os.path.exists(path) else {}

@@ -1,4 +1,4 @@
-"""Prints how many GPUs a run with these flags can use, for scripts.
+"""Prints how many replicas a run with these flags has on GPUs, for scripts.
 
     python -m engine.count_gpus [FLAG...]
 
@@ -18,7 +18,7 @@ from engine.errors import UserError
 
 
 def main(arguments: List[str]) -> None:
-    """Prints the number of GPUs; 0 if the flags ask for the CPU."""
+    """Prints the number of replicas on GPUs; 0 if the flags ask for the CPU."""
     values = flags.FlagValues()
     device_flags.define(values)
     values.set_gnu_getopt()
@@ -33,7 +33,7 @@ def main(arguments: List[str]) -> None:
     except (flags.Error, UserError) as error:
         command.exit_with(error)
     visible = runtime.visible_gpu_count()
-    print(visible if wanted is None else min(wanted, visible))
+    print((visible if wanted is None else min(wanted, visible)) * given.replicas_per_gpu)
 
 
 if __name__ == "__main__":

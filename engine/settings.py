@@ -1,8 +1,8 @@
 """Settings, each defined once, as a field of a dataclass.
 
 The field's name is the flag's name, its annotation the flag's type, and `setting` gives the
-default, the range, the help text and whether a run records the value. The flags and their checks,
-the run's record, the report, the model card and docs/flags.md are made from the fields.
+default, the range, the help text and whether a resumed run may change the value. The flags and their
+checks, the run's record, the report, the model card and docs/flags.md are made from the fields.
 """
 
 import dataclasses
@@ -23,21 +23,24 @@ Settings = TypeVar("Settings")
 MAX_SEED = 2**31 - 1
 AUTO = "auto"  # the third value of a switch
 
+# What becomes of a resumed run whose record (run.json) has another value: it logs the change or is refused. A value
+# that does not affect the trained model is not recorded.
+LOGGED, REFUSED, UNRECORDED = "logged", "refused", "unrecorded"
+
 
 def setting(default: Any, help_text: str, *, positive: bool = False,
             between: Optional[Tuple[float, float]] = None, choices: Sequence[str] = (),
-            recorded: bool = True) -> Any:
+            change: str = LOGGED) -> Any:
     """A field of a settings class.
 
     Args:
         positive: the value must be greater than 0.
         between: the lowest and the highest value allowed.
         choices: the allowed values of a text.
-        recorded: whether run.json records the value, and a resumed run warns of a change. False
-            for settings that do not affect the trained model, such as paths, and for those that are among the facts.
+        change: of a setting of a training: LOGGED, REFUSED or UNRECORDED.
     """
     return dataclasses.field(default=default, metadata=dict(
-        help=help_text, positive=positive, between=between, choices=choices, recorded=recorded))
+        help=help_text, positive=positive, between=between, choices=choices, change=change))
 
 
 def define_flags(values: flags.FlagValues, cls: Type[Settings], *names: str,
@@ -61,10 +64,10 @@ def from_flags(values: flags.FlagValues, cls: Type[Settings]) -> Settings:
                   if field.name in values})
 
 
-def recorded(settings: Any) -> Dict[str, Any]:
-    """The values that run.json records, by flag: {"--seed": 42, ...}."""
-    return {f"--{field.name}": getattr(settings, field.name)
-            for field in dataclasses.fields(settings) if field.metadata["recorded"]}
+def recorded(*settings: Any, change: str = LOGGED) -> Dict[str, Any]:
+    """The values that run.json records and whose change is LOGGED or REFUSED, by flag: {"--seed": 42, ...}."""
+    return {f"--{field.name}": getattr(each, field.name) for each in settings
+            for field in dataclasses.fields(each) if field.metadata["change"] == change}
 
 
 def positive(values: flags.FlagValues, name: str) -> Any:

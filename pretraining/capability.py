@@ -39,7 +39,7 @@ class HeldOut:
             count = max_steps * examples_per_step
             log.warn(f"--max_eval_steps={max_steps}: only the first {count:,} of "
                      f"{len(records):,} examples are evaluated")
-        self.source = records.source().part(0, count)
+        self.source, self.content_hash = records.source().part(0, count), f"{records.content_hash}[:{count}]"
 
     def __len__(self) -> int:
         return len(self.source.lengths)

@@ -45,7 +45,7 @@ class Settings:
     max_predictions_per_seq: int = setting(20, "most masked tokens of an example", positive=True)
     masked_lm_prob: float = setting(0.15, "share of the tokens that is masked", between=(0, 1))
     short_seq_prob: float = setting(
-        0.1, "share of the documents whose examples are made shorter than they could be",
+        0.1, "share of the documents, or with mlm of the examples, that are made shorter than they could be",
         between=(0, 1))
     dupe_factor: int = setting(
         10, "passes over the corpus, each with other examples and masks", positive=True)
@@ -91,12 +91,10 @@ def draw(block: Block, corpus: Corpus, settings: Settings) -> store.Chunk:
     limit = settings.max_seq_length - (2 if settings.objective == "mlm" else 3)  # [CLS] and [SEP]
     # Pairs and sentences that the user gives are not shortened.
     short_seq_prob = settings.short_seq_prob if spans_of in (_sentence_pairs, _blocks) else 0.0
+    targets = _targets(random, limit, short_seq_prob)
     spans: List[_Spans] = []
     for document in block.documents:
-        target = limit
-        if random.random_sample() < short_seq_prob:
-            target = _integer(random, 2, limit)
-        spans.extend(spans_of(corpus, document, target, random))
+        spans.extend(spans_of(corpus, document, targets, random))
     first_start, first_end, second_start, second_end, labels = np.array(
         spans, np.int64).reshape(-1, 5).T
     kept = truncated_lengths(first_end - first_start, second_end - second_start,
@@ -113,14 +111,20 @@ def _integer(random: np.random.RandomState, first: int, last: int) -> int:
     return first + int(random.random_sample() * (last - first + 1))
 
 
-def _sentence_pairs(corpus: Corpus, document: int, target: int,
+def _targets(random: np.random.RandomState, limit: int, short_seq_prob: float) -> Iterator[int]:
+    """Numbers of tokens to fill, one after the other: `limit`, or less with a probability."""
+    while True:
+        yield _integer(random, 2, limit) if random.random_sample() < short_seq_prob else limit
+
+
+def _sentence_pairs(corpus: Corpus, document: int, targets: Iterator[int],
                     random: np.random.RandomState) -> Iterator[_Spans]:
-    """The original's pairs: sentences of together `target` tokens, split in two.
+    """The original's pairs: sentences of together one target's tokens, split in two.
 
     Half the time the second part is replaced by one from another document, and its sentences
     are used for the next example.
     """
-    ends = corpus.ends
+    ends, target = corpus.ends, next(targets)
     start, last = corpus.document_range(document)
     while start < last:
         chunk_end = _fill(ends, start, last, target)
@@ -153,16 +157,22 @@ def _another_document(corpus: Corpus, document: int,
     return corpus.document_range(other)
 
 
-def _blocks(corpus: Corpus, document: int, target: int,
+def _blocks(corpus: Corpus, document: int, targets: Iterator[int],
             random: np.random.RandomState) -> Iterator[_Spans]:
-    """The document's tokens, cut into examples of `target` tokens; the last one may be shorter."""
+    """The document's tokens, cut into examples of one target's tokens each; the last one may be shorter.
+
+    A target for the whole document would make more examples of it the shorter they are: a tenth of
+    the documents would be a third of the examples.
+    """
     first, last = corpus.document_range(document)
-    end = int(corpus.ends[last])
-    for start in range(int(corpus.ends[first]), end, target):
-        yield (start, min(start + target, end), 0, 0, 0)
+    start, end = int(corpus.ends[first]), int(corpus.ends[last])
+    while start < end:
+        stop = min(start + next(targets), end)
+        yield (start, stop, 0, 0, 0)
+        start = stop
 
 
-def _sentences(corpus: Corpus, document: int, target: int,
+def _sentences(corpus: Corpus, document: int, targets: Iterator[int],
                random: np.random.RandomState) -> Iterator[_Spans]:
     """Each sentence is an example."""
     first, last = corpus.document_range(document)
@@ -171,14 +181,14 @@ def _sentences(corpus: Corpus, document: int, target: int,
         yield (start, end, 0, 0, 0)
 
 
-def _labelled_pairs(corpus: Corpus, document: int, target: int,
+def _labelled_pairs(corpus: Corpus, document: int, targets: Iterator[int],
                     random: np.random.RandomState) -> Iterator[_Spans]:
     """The pair, its second text cut to fit; no example unless that is longer than the first."""
     first, last = corpus.document_range(document)
     if last - first < 2:
         return
     start, middle, end = (int(position) for position in corpus.ends[first:last + 1])
-    end = min(end, start + target)
+    end = min(end, start + next(targets))
     if 1 < middle - start < end - middle:
         yield (start, middle, middle, end, int(corpus.sentences.scalars("label")[first]))
 

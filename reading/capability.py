@@ -52,7 +52,7 @@ class AnswerFinder(Capability):
     def __init__(self, windows: WindowSettings, answers: AnswerSettings, config: BertConfig,
                  encoding: Encoding):
         super().__init__(config, encoding)
-        self.windows, self.answers = windows, answers
+        self.windows, self.answers, self.settings = windows, answers, [windows]
 
     @classmethod
     def open(cls, trained: ModelFiles) -> "AnswerFinder":
@@ -96,8 +96,6 @@ class AnswerFinder(Capability):
             questions = load(values.train_file, True)
             train = Training(
                 len(questions), questions.content_hash, self.forward(), questions.training_source,
-                facts={f"--{name}": value
-                       for name, value in dataclasses.asdict(self.windows).items()},
                 baseline=questions.baseline())
         if values.do_predict or values.do_eval:
             held_out = load(values.predict_file, False)

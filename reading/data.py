@@ -18,7 +18,7 @@ from engine.disk import files, provenance
 from engine.disk.parts import in_chunks
 from engine.errors import UserError
 from engine.model import Baseline
-from engine.settings import setting
+from engine.settings import REFUSED, setting
 from runs import squad_files
 from runs.squad_files import Answer, Paragraph, Question, Words
 
@@ -34,11 +34,11 @@ class WindowSettings:
     topic = "Long texts"
     doc_stride: int = setting(
         128, "Tokens from the beginning of a window over a long context to that of the next.",
-        positive=True)
+        positive=True, change=REFUSED)
     max_query_length: int = setting(
-        64, "Longest question in tokens; longer ones are cut.", positive=True)
+        64, "Longest question in tokens; longer ones are cut.", positive=True, change=REFUSED)
     version_2_with_negative: bool = setting(
-        False, "Some questions have no answer in their context, as in SQuAD 2.0.")
+        False, "Some questions have no answer in their context, as in SQuAD 2.0.", change=REFUSED)
 
 
 class TokenizedQuestion(NamedTuple):

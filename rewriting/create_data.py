@@ -26,6 +26,7 @@ from engine.settings import MAX_SEED, setting
 from rewriting import bm25, slot_files, texts
 from rewriting.slot_files import SlotExample
 from rewriting.texts import MAX_WORDS, Slot, slots
+from runs import column_finder
 
 USAGE = """Makes training data for rewriting.run: each clause of a text with at least two clauses
 becomes a slot, with clauses of other texts as negatives.
@@ -77,7 +78,7 @@ def define_flags() -> flags.FlagValues:
     values = flags.FlagValues()
     flags.DEFINE_multi_string("input_file", None, "A file of texts; may be given several times.",
                               flag_values=values)
-    texts.define_flags(values)
+    column_finder.define_flags(values, {"text": "the text"})
     flags.DEFINE_string("category_column", None, "The column of a text's category, its name or its "
                         "number, from 1: rewriting.run also reports the results by category.",
                         flag_values=values)

@@ -24,7 +24,7 @@ from engine.progress import counted
 from rewriting import rewriter, slot_files, texts
 from rewriting.rewriter import Rewrite
 from rewriting.scorer import PhraseScorer
-from runs import kinds
+from runs import column_finder, kinds
 from runs.capability import Encoded
 from runs.stream import Input, Stream, Texts, run
 
@@ -45,9 +45,6 @@ The columns of bert-ad are the probability, the phrase and the text with the slo
 # Each format's first line.
 HEADERS = {"tsv": "number\tprobability\tclause\tphrase\ttext\n", "jsonl": "", "bert-ad": ""}
 _FIELD_ENDS = re.compile("[\t\r\n]")  # become spaces within a field
-# Flags that do not change the rewrites.
-_WITHOUT_EFFECT = ("output_file", "num_gpus", "n_gpus", "num_cpu_replicas", "replicas_per_gpu",
-                   "store_dir")
 
 
 def define_flags() -> flags.FlagValues:
@@ -60,7 +57,7 @@ def define_flags() -> flags.FlagValues:
                        ("store_dir", "Where the prepared pool is kept; default: "
                         "<output_dir>/store.")):
         flags.DEFINE_string(name, None, text, flag_values=values)
-    texts.define_flags(values)
+    column_finder.define_flags(values, {"text": "the text"})
     flags.DEFINE_enum("format", None, sorted(HEADERS), "Format of the rewrites; "
                       "default: by the output file's name, or tsv.", flag_values=values)
     flags.DEFINE_integer("top_k", 5, "Most rewrites of a text.", flag_values=values)
@@ -140,10 +137,8 @@ class Rewrites(Stream):
 
     def facts(self, values: flags.FlagValues, shard: Optional[Shard]) -> Optional[Dict[str, Any]]:
         """Also of a file of rewrites of a file of texts, which is resumed."""
-        if shard or not (values.input_file and values.output_file):
-            return super().facts(values, shard)
-        return {**settings.as_facts(values, _WITHOUT_EFFECT), **self.model_facts(),
-                "input": Source(values.input_file)}
+        is_resumed = shard or values.input_file and values.output_file
+        return {**shards.facts_of(values, shard), **self.model_facts()} if is_resumed else None
 
 
 open_model = Rewrites  # for `engine.cli.on_ray`

@@ -4,16 +4,12 @@ import os
 import re
 from typing import Iterator, List, NamedTuple, Optional, Tuple
 
-from absl import flags
-
 from engine.data import text_files
 from engine.data.text_files import OddRows
 from engine.disk import files
 from engine.disk.parts import Part
 from runs import columns, table_head
 from runs.rows import UNREAD, read_split
-
-HELP_TOPIC = "Data"  # of the flags defined here
 
 _IDEOGRAPH = "[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f]"
 # A letter or digit of any other script.
@@ -32,14 +28,6 @@ _TRIMMED = _SPACES + "\"“”'‘’«»「」『』"
 _MIN_WORDS, MAX_WORDS = 2, 10_000  # of a clause that becomes a slot
 
 
-def define_flags(values: flags.FlagValues) -> None:
-    """Defines the flags that tell where in a file the texts are."""
-    flags.DEFINE_string("text_column", None, "The column of the text, its name or its number, "
-                        "from 1; default: detected.", flag_values=values)
-    flags.DEFINE_bool("header", None, "Whether the first line names the columns; default: "
-                      "detected.", flag_values=values)
-
-
 def read_texts(path: text_files.Path, what: str, column: Optional[str] = None,
                header: Optional[bool] = None) -> Iterator[str]:
     """Streams the texts of a file; see `read_with_categories`."""
@@ -55,18 +43,16 @@ def read_with_categories(path: text_files.Path, what: str, column: Optional[str]
         path: a .tsv, .txt (tab-separated), .csv or .jsonl file, or a part of one.
         what: the flag that names the file, for errors.
         column, category_column: the name of a column, or its number from 1.
-        header: see `define_flags`.
+        header: whether the first line names the columns; None detects it.
     """
     table = table_head.read(files.require_file(os.fspath(path), what), header)
-    for its_column, its_role in ((column, "text"), (category_column, "category")):
-        if its_column is not None:
-            table.position(its_column, its_role)
-    roles = columns.find(table, columns.Roles(column, category_column), labelled=False,
-                         takes_pairs=category_column is not None)
+    if category_column is not None:
+        table.position(category_column, "category")
+    given = {role: [name] for role, name in zip(columns.ROLES, (column, category_column)) if name is not None}
+    finder = columns.find(table, given, labelled=False, takes_pairs=category_column is not None)
     odd, count = OddRows("rows are read as empty texts"), 0
     part = path if isinstance(path, Part) else None
-    for example in read_split(columns.split_of(table, roles), "", odd=odd, part=part,
-                              second="category"):
+    for example in read_split(finder.split(), "", odd=odd, part=part, second="category"):
         text, category = ("", "") if example is UNREAD else (*example.texts, "")[:2]
         yield text, category.strip()
         count += 1

@@ -20,9 +20,10 @@ from engine.data.batches import Source
 from engine.data.text_files import OddRows, Path
 from engine.devices.devices import Devices
 from engine.model import Forward, Mode, Training
+from engine.settings import REFUSED, recorded
 from engine.training.settings import EpochSchedule, RunSettings
 from modeling import BertConfig
-from runs.columns import Roles
+from runs.column_finder import Roles
 from runs.report_page import Section
 from runs.rows import Example
 
@@ -38,11 +39,12 @@ class Job(NamedTuple):
 
 def facts_of(job: Job, data: Training) -> Dict[str, Any]:
     """What identifies the run of a training."""
-    return {**job.model.facts(), "training data": data.content_hash, **data.facts}
+    return {**job.model.facts(), "training data": data.content_hash, **data.facts,
+            **recorded(*job.model.settings, change=REFUSED)}
 
 
 class Sets(NamedTuple):
-    """The sets that a run needs, tokenized. A held-out set has a length: the number of its records."""
+    """The sets that a run needs, tokenized. A held-out set has a length, the number of its records; one of `dev` a content_hash, too."""
     train: Optional[Training] = None
     # Suffix of the names of the results → set. The set "" chooses the best checkpoint.
     dev: Mapping[str, Any] = {}
@@ -175,6 +177,7 @@ class Capability(abc.ABC):
     Attributes:
         config: of the encoder.
         encoding: how it reads texts; None if pretraining does not know the vocabulary.
+        settings: those of a training of this kind alone, of settings classes.
     """
     verb: str
     unit: str
@@ -182,6 +185,7 @@ class Capability(abc.ABC):
     inputs: Mapping[str, int] = {"input_ids": 2, "input_mask": 2, "segment_ids": 2}
     loss: Optional[str] = "eval_loss"
     length: Type = EpochSchedule
+    settings: Sequence[Any] = ()
 
     def __init__(self, config: BertConfig, encoding: Optional[Encoding]):
         self.config, self.encoding = config, encoding

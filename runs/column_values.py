@@ -12,6 +12,7 @@ FRACTION, INTEGER, MISSING, MISWRITTEN, WORD = range(5)
 # Three words, or four signs of a script without spaces.
 _PROSE = re.compile(r"[^\W\d_]+(?:\W+[^\W\d_]+){2}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{4}")
 _QUOTED = re.compile(r'"[^"]*(?:""[^"]*)*"')  # as in CSV
+_ID = re.compile(r"(?=.*\d)[!-~]{1,64}")  # a word of ASCII with a digit
 ACCEPTED = "accept"  # Prodigy's answer to an example
 _MIN_NUMBERS = 10  # below a word, for it to be the name of the column
 _NO_VALUE = ("", "na", "nan", "none", "null")  # without marks, as of n/a
@@ -50,9 +51,11 @@ def count_rows(values: Sequence[Any]) -> bool:
 
 
 def are_ids(values: Sequence[Any]) -> bool:
-    """Whether these are many whole numbers, each another."""
+    """Whether these are many whole numbers or words with digits, such as doc-7, each another."""
     texts = list(map(str, values))
-    return len(texts) == len(set(texts)) >= _MIN_NUMBERS and all(form_of(text) == INTEGER for text in texts)
+    return len(texts) == len(set(texts)) >= _MIN_NUMBERS and (
+        all(form_of(text) == INTEGER for text in texts)
+        or all(map(_ID.fullmatch, texts)) and not are_mostly_numbers(texts))
 
 
 def are_flags(values: Sequence[Any]) -> bool:

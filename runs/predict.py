@@ -19,7 +19,7 @@ from engine.disk.provenance import Source
 from engine.errors import UserError
 from engine.inference import PredictionSettings
 from engine.progress import counted
-from runs import columns, kinds
+from runs import column_finder, columns, kinds
 from runs.capability import AnyResult, Encoded, Result, Takes
 from runs.rows import UNREAD, Example
 from runs.stream import Input, Stream, Texts, run
@@ -48,15 +48,11 @@ def define_flags() -> flags.FlagValues:
     for name, text in (
             ("output_dir", "The --output_dir of the training, or the export."),
             ("input_file", "File of texts, by default standard input."),
-            ("output_file", "File for the predictions, .tsv or .jsonl, by default standard output."),
-            ("text_column", "The column of the text: its name, or its number from 1; detected by "
-             "default."),
-            ("text_pair_column", "The column of the second text; detected by default.")):
+            ("output_file", "File for the predictions, .tsv or .jsonl, by default standard output.")):
         flags.DEFINE_string(name, None, text, flag_values=values)
     flags.DEFINE_enum("format", None, ["tsv", "jsonl"], "Format of the output, by default that of "
                       "the extension of --output_file, or else tsv.", flag_values=values)
-    flags.DEFINE_bool("header", None, "Whether the first line of --input_file names the columns; "
-                      "detected by default.", flag_values=values)
+    column_finder.define_flags(values, {"text": "the text", "text_pair": "the second text"})
     shards.define_flags(values)
     shards.define_skip_flag(values)
     settings.define_flags(values, PredictionSettings)
@@ -100,7 +96,7 @@ class Predictions(Stream):
                  ) -> Tuple[Iterator[Example], int]:
         """The examples of a file, and how many texts they have at least."""
         read = self.reader.read or functools.partial(columns.read_texts, takes_pairs=self.reader.takes.pairs)
-        return read(source, columns.Roles(values.text_column, values.text_pair_column), values.header, odd)
+        return read(source, column_finder.of_flags(values, "text", "text_pair"), values.header, odd)
 
 
 def read_arriving(source: ArrivingLines, takes: Takes, odd: OddRows) -> Tuple[Iterator[Example], int]:

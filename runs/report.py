@@ -62,15 +62,14 @@ def settings(task_name: str, model: Capability, record: Optional[Record]) -> Dic
     layers = "layer" if config.num_hidden_layers == 1 else "layers"
     values = {"task": task_name,
               "model": f"{config.num_hidden_layers} {layers}, hidden size {config.hidden_size}, "
-                       f"{config.num_attention_heads} heads"}
+                       f"{config.num_attention_heads} heads", **(record.all_settings if record else {})}
     if encoding:
         values.update({"--max_seq_length": encoding.max_seq_length,
                        "--do_lower_case": encoding.do_lower_case,
                        "--long_texts": encoding.long_texts.long_texts})
-    values.update(record.settings if record else {})
     if record and record.output_layer:
         values["before the first step"] = linear_probe.describe(record.output_layer)
-    return {name: "none" if value is None else str(value).lower() if isinstance(value, bool) else value
+    return {name: "none" if value in (None, "") else str(value).lower() if isinstance(value, bool) else value
             for name, value in values.items()}
 
 

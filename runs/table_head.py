@@ -1,7 +1,7 @@
 """The first rows of a user's file, and its columns: by their names, or by their numbers from 1."""
 
 import itertools
-from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from engine import log
 from engine.data import text_files
@@ -35,8 +35,6 @@ NUMBERS = ("id", "index", "idx", "guid")  # names of columns that number the row
 _HEADER_NAMES = {*itertools.chain(*NAMES.values(), *PAIRS), *NUMBERS}
 _NUM_HEAD_ROWS = 1000
 
-Place = Union[int, Tuple[int, ...]]  # the index of a column, from 0; a tuple for several columns of labels
-
 
 class Table(NamedTuple):
     """The first rows of a file. Made by `read`."""
@@ -66,40 +64,21 @@ class Table(NamedTuple):
         alike = [other for other in self.names if other.casefold() == name.casefold()]
         return alike[0] if len(alike) == 1 else name
 
-    def place(self, column: str, role: str) -> Place:
-        """The `position` of a column, or of each column of labels."""
-        if role != "label" or "," not in column or column in self.names:
-            return self.position(column, role)
-        return tuple(self.position(name.strip(), role) for name in column.split(","))
-
-    def named(self, names: Iterable[str], role: str, among: Optional[Iterable[int]] = None) -> Optional[int]:
-        """The column, one of those `among`, that has one of these names, the likeliest first.
-
-        Raises a UserError if another column has the very name.
-        """
-        return next((position for position, in self._all_named(zip(names), role, among)), None)
-
-    def named_pair(self, pairs: Iterable[Tuple[str, str]], among: Optional[Iterable[int]] = None) -> Tuple[int, ...]:
-        """Two columns that are named as one of the pairs, the likeliest first; empty if there are none.
+    def named(self, groups: Iterable[Sequence[str]], role: str, among: Optional[Sequence[int]] = None) -> List[int]:
+        """The columns, of those `among`, with the names of one group, the likeliest first; none if there are none.
 
         Raises a UserError if another column has the name of one of them.
         """
-        return next(self._all_named(pairs, "text", among), ())
-
-    def _all_named(self, groups: Iterable[Tuple[str, ...]], role: str, among: Optional[Iterable[int]]
-                   ) -> Iterator[Tuple[int, ...]]:
-        positions = range(self.width) if among is None else list(among)
         places = {self.names[position].strip().lower(): position
-                  for position in reversed(positions)} if self.names else {}
-        return (tuple(self.position(self.names[places[name]], role) for name in group)
-                for group in groups if places.keys() >= {*group})
+                  for position in reversed(range(self.width) if among is None else among)} if self.names else {}
+        group = next((group for group in groups if places.keys() >= {*group}), ())
+        return [self.position(self.names[places[name]], role) for name in group]
 
-    def column(self, position: Place) -> str:
-        """The column's name, or its number if it has no name of its own; commas between several."""
-        if isinstance(position, tuple):
-            return ",".join(map(self.column, position))
-        name = self.names[position] if self.names else ""
-        return name if name and self.names.count(name) == 1 else str(position + 1)
+    def column(self, *positions: int) -> str:
+        """A column's name, or its number if it has no name of its own; commas between several."""
+        names = [self.names[position] if self.names else "" for position in positions]
+        return ",".join(name if name and self.names.count(name) == 1 else str(position + 1)
+                        for name, position in zip(names, positions))
 
     def values(self, position: int) -> List[Any]:
         """The column's values in the first rows that have one."""

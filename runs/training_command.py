@@ -84,7 +84,7 @@ def job_of(values: flags.FlagValues, model: Capability, peers: Peers) -> Job:
     device_flags.compare_workers(values, devices)
     run_of = run_settings(values, devices, model.config.num_hidden_layers, model.length,
                           model.metrics(), model.loss)
-    return Job(model, devices, run_of, prediction.predict_batch_size)
+    return Job(model, devices, run_of._replace(command_settings=model.settings), prediction.predict_batch_size)
 
 
 def started(job: Job, *, is_training: bool, flag: str = "--init_checkpoint") -> Job:

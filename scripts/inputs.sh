@@ -99,7 +99,7 @@ print_metrics() {
 # $on_all_replicas, that flag and the batch size. Fails where TensorFlow sees none of the cards. One
 # interpreter: each takes seconds.
 look_at_model_and_cards() {
-  local found num_gpus cpu_replicas=".* --?num_cpu_replicas[= ]([1-9][0-9]*) "
+  local found num_replicas cpu_replicas=".* --?num_cpu_replicas[= ]([1-9][0-9]*) "
   say "Starting TensorFlow, to see whether it works and for which cards; this may take a minute"
   found=$("$python" -c "import sys
 from encoder import model_files, vocabulary
@@ -108,15 +108,15 @@ count_gpus.main(sys.argv[3:])
 for folder in filter(None, sys.argv[1:3]):
     print(str(vocabulary.is_lower_cased(model_files.folder_of(folder))).lower())
 " "$model" "${MASKED_LM:-}" "$@") || exit
-  read -r -d '' num_gpus lower_case lower_case_masked_lm <<<"$found" || true
+  read -r -d '' num_replicas lower_case lower_case_masked_lm <<<"$found" || true
   replicas=()
-  if [[ $num_gpus == 0 ]]; then
-    num_gpus=2
-    if [[ " $* " =~ $cpu_replicas ]]; then num_gpus=${BASH_REMATCH[1]}; fi
-    replicas=("--num_cpu_replicas=$num_gpus")
+  if [[ $num_replicas == 0 ]]; then
+    num_replicas=2
+    if [[ " $* " =~ $cpu_replicas ]]; then num_replicas=${BASH_REMATCH[1]}; fi
+    replicas=("--num_cpu_replicas=$num_replicas")
   fi
   on_all_replicas=(${replicas[@]+"${replicas[@]}"}
-    --train_batch_size=$((examples_per_step > num_gpus ? examples_per_step / num_gpus : 1)))
+    --train_batch_size=$((examples_per_step > num_replicas ? examples_per_step / num_replicas : 1)))
 }
 
 # fine_tune OUTPUT_DIR [FLAG...]: trains the model on the task, on all replicas, and evaluates it.

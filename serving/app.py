@@ -233,9 +233,10 @@ class App(Starlette):
             if not is_named and len(self._models) > 1:  # clients may name it in the body
                 model = self._model(routes.Body.read(body).model or model.name)
                 route = routes.route_of(path, model)
-            request = routes.REQUESTS[route].read(body)
-            if not request.fits(model):
-                raise Refusal(424, f"model is not {request.needs}; see /predict", routes.BACKEND)
+            kind = routes.REQUESTS[route]
+            if not kind.fits(model):
+                raise Refusal(424, f"model is not {kind.needs}; see /predict", routes.BACKEND)
+            request = kind.read(body)
             answer = request.answer(model, predict)
             try:
                 response = JSONResponse(answer)

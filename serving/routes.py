@@ -90,13 +90,17 @@ class Body(BaseModel):
         try:
             return cls.model_validate_json(body)
         except ValidationError as error:
-            fault = error.errors()[0]
+            faults = error.errors()
+        fault = next((each for each in faults if each["type"] == "extra_forbidden"), faults[0])
         if fault["type"] == "json_invalid":
             raise Refusal(400, fault["msg"])
         index = next((part for part in fault["loc"] if isinstance(part, int)), None)
         names = [part for part in fault["loc"] if isinstance(part, str) and "depth " not in part]
         value = log.brief(json.dumps(fault["input"], default=repr))
         message = f"`{'.'.join(names)}`" if names else "the body"
+        if fault["type"] == "extra_forbidden" and len(fault["loc"]) == 1:
+            fields = [name for name, field in cls.model_fields.items() if field.annotation is not type(None)]
+            raise Refusal(400, f"`{log.brief(fault['loc'][0])}` is no field of this route; it has {', '.join(fields)}")
         if fault["type"] in ("literal_error", "none_required", "extra_forbidden"):  # what other services have
             raise Refusal(422, f"{message}: {value} is not served; leave it out", index=index)
         message += f": {fault['msg']}"
@@ -123,10 +127,12 @@ class Request(Options, Body):
         needs: what kind of model that is.
         is_split: whether more texts than --max_client_batch_size are predicted in parts.
     """
+    model_config = ConfigDict(strict=True, extra="forbid")
     column: ClassVar[Optional[str]] = "vector"
     needs: ClassVar[str] = "an embedding model"
     is_split: ClassVar[bool] = False
     parameters: Optional[Parameters] = None
+    options: Any = Field(None, description="how Hugging Face's own service is to answer, as its clients say; ignored")
 
     @classmethod
     def fits(cls, model: ServedModel) -> bool:
@@ -284,7 +290,8 @@ def _sigmoid(value: float) -> float:
 
 
 class OpenAIRequest(Vectors):
-    """Gives each text a vector of length 1, as OpenAI's clients ask for it."""
+    """Gives each text a vector of length 1, as OpenAI's clients ask for it, who send fields of many services."""
+    model_config = ConfigDict(strict=True, extra="ignore")
     is_split = True
     input: _Texts
     encoding_format: Optional[Literal["float", "base64"]] = None

@@ -133,8 +133,8 @@ def _models(flags_given: List[str]) -> Dict[str, str]:
 
 
 def _origin(site: str) -> str:
-    """A site as browsers name it; raises a UserError for a name that they give none."""
-    origin = site.rstrip("/").lower()
+    """A site as browsers name it, without a default port; raises a UserError for a name that they give none."""
+    origin = re.sub(r"^(http:.*):80$|^(https:.*):443$", r"\1\2", site.rstrip("/").lower())
     if not re.fullmatch(r"\*|null|[a-z][a-z0-9+.-]*://[a-z0-9._:\[\]-]+", origin):
         raise UserError(f"--allowed_origin={site}: must be a site, such as https://example.org, or * for all")
     return origin

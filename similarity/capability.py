@@ -23,7 +23,7 @@ from runs.report_page import Section
 from runs.rows import Example
 from similarity import data, evaluation, files, model, report, rows
 from similarity.data import TextSet
-from similarity.files import Given, TextFile
+from similarity.files import TextFile
 from similarity.model import Objective
 from similarity.rows import Rows
 
@@ -35,7 +35,7 @@ class Similarity(NamedTuple):
     pooling: str = "mean"  # one of bert.POOLINGS
     query_prefix: str = ""  # before anchors
     matryoshka: Tuple[int, ...] = ()  # the numbers of components that it is trained for; (): all
-    objective: Optional[Objective] = None  # None without a training
+    objective: Objective = Objective()  # of a training
     files: Mapping[str, TextFile] = {}  # by the names of the sets
 
 
@@ -49,7 +49,7 @@ class TextEncoder(Capability):
 
     def __init__(self, similarity: Similarity, config: BertConfig, encoding: Encoding):
         super().__init__(config, encoding)
-        self.similarity = similarity
+        self.similarity, self.settings = similarity, [similarity.objective]
 
     @classmethod
     def open(cls, trained: ModelFiles) -> "TextEncoder":
@@ -88,8 +88,7 @@ class TextEncoder(Capability):
         if training:  # a distillation names its file with its own flags, and reads no scores
             columns = [name for name in (values.text_column, values.text_pair_column) if name]
             open_files = {"train": files.open_file(
-                sets.find(values, "train", files.EXTENSIONS), Given(columns, None, values.header),
-                labelled=False)}
+                sets.find(values, "train", files.EXTENSIONS), {"text": columns}, values.header, labelled=False)}
         texts = {name: data.load(file, self.encoding, self.similarity.query_prefix,
                                  job.settings.store_dir) for name, file in open_files.items()}
         train = texts.get("train") and (training or self._training)(job, texts["train"])
@@ -101,10 +100,8 @@ class TextEncoder(Capability):
         return Training(
             texts.num_examples, texts.content_hash,
             model.training_forward_of(self.config, self.similarity.pooling, objective,
-                                      max(2, texts.num_texts)),
-            lambda: texts.training_source(spread=objective.spreads),
-            facts={"--loss": objective.loss, "--temperature": objective.temperature,
-                   "--symmetric": objective.symmetric, "--spread_duplicates": objective.spreads},
+                                      max(2, texts.num_texts), self.similarity.matryoshka),
+            lambda: texts.training_source(spread=objective.spread_duplicates),
             least_batch=2 if texts.num_texts < 3 else 1,
             baseline=Baseline("giving all texts the same vector", lambda indices: loss_of_equals(
                 texts, objective, indices)))

@@ -119,7 +119,7 @@ def load(file: TextFile, encoding: Encoding, query_prefix: str, store_dir: str) 
     Args:
         query_prefix: put before anchors.
     """
-    content = [provenance.content_hash(file.path, store_dir), *file[1:], query_prefix]
+    content = [provenance.content_hash(file.path, store_dir), *file.facts(), query_prefix]
     number = store.Column("int32", ragged=False)
     columns = {"input_ids": store.Column(encoding.id_dtype, ragged=True),
                "first_segment_length": number, "num_left_out": number,

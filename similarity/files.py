@@ -22,11 +22,11 @@ from engine.disk import files
 from engine.errors import UserError
 from engine.progress import counted
 from runs import column_values, columns, squad_files, table_head
+from runs.column_finder import Finder, Roles
 from runs.rows import Columns, Example, Split, read_rows
 from runs.table_head import Table
 
-TEXTS, TUPLES, SCORES, ENTAILMENT, QUESTIONS = (
-    "texts", "tuples", "scores", "entailment", "questions")
+TEXTS, TUPLES, SCORES, ENTAILMENT, QUESTIONS = "texts", "tuples", "scores", "entailment", "questions"
 EXTENSIONS = (*text_files.FORMATS, ".json")
 
 # Common names of columns, the likeliest first.
@@ -37,17 +37,11 @@ _POSITIVES = ("positive", "question2", "sentence2", "hypothesis", "answer", "pas
 _NEGATIVE = re.compile(r"(hard_)?negative([_ -]?\d+)?")
 _LABELS = ("score", "similarity", "label", "labels", "gold_label", "is_duplicate")
 _HEADER_NAMES = ("anchor", "positive", "negative", "context", "is_duplicate")
+_ID_NAME = re.compile(r"(.*[\W_])?(id|idx|uuid)|(q|p|d|c|u|doc|pair|query|question|passage|corpus|sent)id")
 
 _CONTRADICTED, _ENTAILED, _NEUTRAL = _RELATIONS = ("contradiction", "entailment", "neutral")
 _NO_LABEL = "-"  # MNLI's, of pairs whose annotators disagree
 _LABEL_KINDS = {SCORES: Regression(), ENTAILMENT: SingleLabel(_RELATIONS, {_NO_LABEL: _NEUTRAL})}
-
-
-class Given(NamedTuple):
-    """What the flags say of the files."""
-    texts: Sequence[str] = ()  # the columns, each by its name or its number from 1
-    label: Optional[str] = None
-    header: Optional[bool] = None
 
 
 class TextFile(NamedTuple):
@@ -55,18 +49,18 @@ class TextFile(NamedTuple):
     path: str
     layout: str
     num_texts: int  # of an example
-    format: str = "json"  # "json", or one of text_files.FORMATS
-    texts: Tuple[int, ...] = ()  # their columns, from 0; of JSON lines, in `keys`
-    label: Optional[int] = None  # its column, as above
-    header: bool = False  # whether the first line names the columns
-    width: int = 0
-    keys: Tuple[str, ...] = ()
+    split: Split = Split("", Columns((), header=False, width=0), "json")  # none of a file of questions
     above: Optional[float] = None  # of a file with scores: those of pairs that are read as similar
+
+    def facts(self) -> List[Any]:
+        """What is read of the file, as stores, indexes and runs of 1.0 have it."""
+        _, columns, form, keys, *_ = self.split
+        return [self.layout, self.num_texts, form, *columns[:3], len(keys) or columns.width, keys, self.above]
 
     @property
     def has_scores(self) -> bool:
         """Whether the score of an example means something."""
-        return self.layout == SCORES and self.above is None and self.label is not None
+        return self.layout == SCORES and self.above is None and self.split.columns.label is not None
 
     def describe(self) -> str:
         """What an example is."""
@@ -98,7 +92,7 @@ class TextFile(NamedTuple):
         """
         if self.layout == QUESTIONS:
             examples = self._of_questions()
-        elif self.layout == ENTAILMENT and self.label is not None:
+        elif self.layout == ENTAILMENT and self.split.columns.label is not None:
             examples = self._of_relations()
         else:
             examples = (Example(texts, score) for texts, score in self._rows()
@@ -134,11 +128,8 @@ class TextFile(NamedTuple):
 
     def _rows(self) -> Iterator[Tuple[Tuple[str, ...], Any]]:
         """The texts of each row but blank ones, and its label."""
-        split = Split(self.path, Columns(self.texts, self.label, self.header,
-                                         width=self.width), self.format, self.keys)
         skipped: Counter[str] = collections.Counter()
-        for line_number, _, example in read_rows(
-                _LABEL_KINDS.get(self.layout), split, "", skipped=skipped):
+        for line_number, _, example in read_rows(_LABEL_KINDS.get(self.layout), self.split, "", skipped=skipped):
             _check_texts(example.texts, f"{self.path}, line {line_number}")
             yield example
         for what, number in skipped.items():
@@ -150,77 +141,67 @@ def _check_texts(texts: Sequence[str], where: str) -> None:
         raise UserError(f"{where}: a text is empty; leave such examples out")
 
 
-def open_file(path: str, given: Given, *, labelled: bool) -> TextFile:
+def open_file(path: str, given: Roles, header: Optional[bool], *, labelled: bool) -> TextFile:
     """Finds out what a file is, by the flags, the names of its columns and its first rows.
 
     Args:
+        given: the columns of the flags, of the roles "text" and "label".
+        header: whether the first line names the columns; None detects it.
         labelled: whether labels are read.
     """
     if path.lower().endswith(".json"):
-        file = TextFile(
-            files.require_file(path, "file of questions", files.DOCUMENT_BYTES), QUESTIONS, 2)
+        file = TextFile(files.require_file(path, "file of questions", files.DOCUMENT_BYTES), QUESTIONS, 2)
         log.info(f"{path}: {file.describe()}")
         return file
-    table = table_head.read(path, given.header, _HEADER_NAMES)
-    texts, label = _columns(table, given, labelled)
-    if label is None and not given.texts:
+    table = table_head.read(path, header, _HEADER_NAMES)
+    finder = _find(table, given, labelled)
+    texts, labels = finder.places["text"], finder.places["label"]
+    if not (labels or given.get("text")):
         columns.check_commas(table)
-    layout = TEXTS if len(texts) == 1 else TUPLES
-    if label is not None:
+    layout, num_texts = TEXTS if len(texts) == 1 else TUPLES, len(texts)
+    for label in labels:
         layout = _layout_of(table.values(label)) or _refuse_labels(table, label)
         if layout == SCORES and labelled:
             _check_scores(table, texts, label)
-    num_texts, is_labelled = len(texts), labelled and label is not None
-    if layout == ENTAILMENT and is_labelled:
-        relations = collections.Counter(map(str, table.values(label)))
-        # A few contradictions are too few: premises without one would be left out.
-        num_texts = 3 if 2 * relations[_CONTRADICTED] >= max(1, relations[_ENTAILED]) else 2
-    places = read = [*texts, label] if is_labelled else texts
-    keys: Tuple[str, ...] = ()
-    if table.format == "jsonl":
-        places, keys = list(range(len(read))), tuple(table.names[position] for position in read)
-    file = TextFile(
-        path, layout, num_texts, table.format, tuple(places[:len(texts)]),
-        places[-1] if is_labelled else None, table.header, len(keys) or table.width, keys)
-    _report(file, table, texts, label)
-    if not given.texts:
-        columns.warn_of_unread(table, [position for position in range(table.width) if position not in (*texts, label)],
-                               "--text_column=" + ",".join((*map(table.column, texts), "{}")))
+        elif labelled:
+            relations = collections.Counter(map(str, table.values(label)))
+            # A few contradictions are too few: premises without one would be left out.
+            num_texts = 3 if 2 * relations[_CONTRADICTED] >= max(1, relations[_ENTAILED]) else 2
+    file = TextFile(path, layout, num_texts, finder.split(labelled))
+    finder.report(given, what=file.describe())
+    if not given.get("text"):
+        finder.warn_of_unread("--text_column=" + ",".join((*finder.columns("text"), "{}")))
     return file
 
 
-def _columns(table: Table, given: Given, labelled: bool) -> Tuple[List[int], Optional[int]]:
-    """The columns of the texts, and that of the label if there is one."""
-    texts = [table.position(column, "text") for column in given.texts] or _named_texts(table)
-    label = None
-    if given.label and (labelled or given.label in table.names or given.label.isdecimal()
-                        and int(given.label) <= table.width and not table.names):
-        label = table.position(given.label, "label")
-    free = [position for position in range(table.width) if position not in (*texts, label)]
-    if label is None:
-        label = table.named(_LABELS, "label", free)
-    if not texts:
-        free = _without_numbers(table, [position for position in free if position != label])
-        label = _detected_label(table, free) if label is None else label
-        partial = [position for position in free if table.is_partial(position)]
-        texts = [position for position in free if position not in (label, *partial)]
+def _find(table: Table, given: Roles, labelled: bool) -> Finder:
+    """Finds the columns of the texts, and that of the label if there is one."""
+    name = "".join(given.get("label", ()))
+    if not (labelled or name in table.names or name.isdecimal() and int(name) <= table.width and not table.names):
+        given = {**given, "label": ()}  # a test set may lack it
+    finder = Finder(table, ("text", "label"), given)
+    finder.places["text"] = finder.places["text"] or _named_texts(table)
+    finder.find("label", _LABELS)
+    if not finder.places["text"]:
+        free = _without_numbers(table, finder.free)
+        label = finder.places["label"] = finder.places["label"] or _detected_labels(table, free)
+        partial = [position for position in free if table.is_partial(position) and position not in label]
+        finder.places["text"] = [position for position in free if position not in (*label, *partial)]
         if partial:
             log.warn(f"{table.path}: not read are keys that only some objects have: "
                      f"{', '.join(map(table.column, partial))}")
-    if not texts or label in texts or len(set(texts)) < len(texts):
-        raise UserError(f"{table.path}: each text and the label need a column of their own; "
-                        f"{table.describe()}; name them with --text_column and --label_column")
-    if label is not None and len(texts) != 2:
+    finder.check("text")
+    if finder.places["label"] and len(finder.places["text"]) != 2:
         raise UserError(
-            f"{table.path}: the label in column {table.column(label)} would belong to "
-            f"{len(texts)} texts, and labels belong to pairs; name the columns of the two texts "
+            f"{table.path}: the label in column {table.column(*finder.places['label'])} would belong to "
+            f"{len(finder.places['text'])} texts, and labels belong to pairs; name the columns of the two texts "
             "with --text_column=first,second")
-    return texts, label
+    return finder
 
 
 def _named_texts(table: Table) -> List[int]:
     """The columns of texts by their names; none if there is no pair."""
-    pair = table.named_pair(pair for pair in itertools.product(_ANCHORS, _POSITIVES) if pair[0] != pair[1])
+    pair = table.named((pair for pair in itertools.product(_ANCHORS, _POSITIVES) if pair[0] != pair[1]), "text")
     return [*pair, *(position for position, name in enumerate(table.names)
                      if pair and _NEGATIVE.fullmatch(name.strip().lower()))]
 
@@ -228,22 +209,27 @@ def _named_texts(table: Table) -> List[int]:
 def _without_numbers(table: Table, free: Sequence[int]) -> List[int]:
     """The free columns but those that number the rows or have ids, which the log names."""
     numbers = [position for position in free if table.numbers_rows(position)
-               or table.width > 1 and column_values.are_ids(table.values(position))]
+               or table.width > 1 and _has_ids(table, position)]
     if numbers:
-        log.info(f"{table.path}: column {', '.join(map(table.column, numbers))} numbers the rows, and is not read; "
-                 f"to read scores there, set --label_column={table.column(numbers[0])}")
+        log.info(f"{table.path}: column {', '.join(map(table.column, numbers))} numbers the rows or has ids, and is not "
+                 f"read; to read scores there, set --label_column={table.column(numbers[0])}, and texts --text_column")
     return [position for position in free if position not in numbers]
 
 
-def _detected_label(table: Table, free: Sequence[int]) -> Optional[int]:
-    """A free column with labels in it."""
+def _has_ids(table: Table, position: int) -> bool:
+    values = table.values(position)
+    is_named = bool(table.names) and bool(_ID_NAME.fullmatch(table.names[position].strip().lower()))
+    return column_values.are_ids(values) or is_named and not column_values.holds_texts(values)
+
+
+def _detected_labels(table: Table, free: Sequence[int]) -> List[int]:
+    """A free column with labels in it, if there is one."""
     labels = [position for position in free
               if table.width > 1 and table.rows and _layout_of(table.values(position))]
     if len(labels) > 1:
-        raise UserError(f"{table.path}: several columns have nothing but numbers or labels; "
-                        f"{table.describe()}; name those to read with --text_column and "
-                        "--label_column")
-    return labels[0] if labels else None
+        raise UserError(f"{table.path}: several columns have nothing but numbers or labels; {table.describe()}; name "
+                        "those to read with --text_column and --label_column")
+    return labels
 
 
 def _layout_of(labels: Sequence[Any]) -> Optional[str]:
@@ -278,13 +264,3 @@ def _refuse_labels(table: Table, label: int) -> str:
     raise UserError(f"{table.path}: column {table.column(label)} has {log.brief(repr(odd))}, and "
                     "labels are numbers or entailment, neutral and contradiction; name another one "
                     "with --label_column, or the columns of the texts with --text_column")
-
-
-def _report(file: TextFile, table: Table, texts: Sequence[int], label: Optional[int]) -> None:
-    places = [f"texts in column{'s' * (len(texts) > 1)} {', '.join(map(table.column, texts))}"]
-    if label is not None:
-        places.append(f"labels in column {table.column(label)}")
-    header = "" if table.format == "jsonl" else (
-        ", after a header line" if table.header else ", no header line")
-    log.info(f"{file.path}: {file.describe()}: {', '.join(places)}{header}; to change that, set "
-             "--text_column, --label_column or --header")

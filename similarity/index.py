@@ -59,7 +59,7 @@ def build(folder: str, file: TextFile, encoder: Encoder) -> None:
         Interrupted: SIGTERM or Ctrl-C.
     """
     files.make_directory(folder, "--output_dir")
-    facts = {"--documents": Source(file.path), "columns": list(file[1:])}
+    facts = {"--documents": Source(file.path), "columns": file.facts()}
     with GrowingFile(os.path.join(folder, _TEXTS), facts).growing("documents") as texts:
         left = itertools.islice(documents_of(file), texts.num_rows, None)
         for chunk in in_chunks(() if texts.is_whole else left, _CHUNK_TEXTS):

@@ -1,24 +1,37 @@
 """BERT with a vector for each text, and in training the loss over the vectors of a step."""
 
-from typing import Dict, NamedTuple, Sequence
+import dataclasses
+from typing import Dict, Optional, Sequence
 
 import tensorflow.compat.v1 as tf
 
 import modeling
 from encoder import bert
 from engine.model import Forward, Mode, Outputs, Pooled
+from engine.settings import REFUSED, setting
 from similarity import losses
 
 RANKING, SCORE = LOSSES = ("ranking", "score")
 
 
-class Objective(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Objective:
     """What a training minimizes."""
-    loss: str  # one of LOSSES
-    temperature: float
-    symmetric: bool
-    sizes: Sequence[int]  # of vectors, see `losses.of_sizes`
-    spreads: bool = False  # whether equal texts shall not share a step
+    topic = "Similarity"
+    loss: Optional[str] = setting(
+        None, "ranking: an anchor's positive before all other texts of the step. score: pairs with a "
+        "higher score before others (CoSENT). Default: score if the training file has scores.",
+        choices=LOSSES, change=REFUSED)
+    temperature: float = setting(
+        0.05, "What similarities are divided by in the loss; the lower, the more the most similar "
+        "negatives count.", positive=True, change=REFUSED)
+    symmetric: bool = setting(
+        False, "With --loss=ranking: also rank each positive's anchor before all others.",
+        change=REFUSED)
+    spread_duplicates: bool = setting(
+        True, "With --loss=ranking: do not put examples with an equal anchor or positive into the same "
+        "step, where there is another place for them. They would not be negatives of each other.",
+        change=REFUSED)
 
 
 def forward_of(config: modeling.BertConfig, pooling: str) -> Forward:
@@ -42,11 +55,12 @@ def _vectors(config: modeling.BertConfig, features: Dict[str, tf.Tensor], mode: 
 
 
 def training_forward_of(config: modeling.BertConfig, pooling: str, objective: Objective,
-                        num_texts: int) -> Forward:
+                        num_texts: int, sizes: Sequence[int] = ()) -> Forward:
     """The loss over all examples of a step, of the features of `TextSet.training_source`.
 
     Args:
         num_texts: of an example, with its own positive.
+        sizes: of vectors, see `losses.of_sizes`.
     """
     def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
         batch_size = features["scores"].shape.as_list()[0]
@@ -60,7 +74,7 @@ def training_forward_of(config: modeling.BertConfig, pooling: str, objective: Ob
         rows = tf.concat(parts, 1)
         rows.set_shape([batch_size, num_texts * (config.hidden_size + 2) + 1])
         return Outputs(None, {}, Pooled(rows, lambda pool: _loss(
-            pool, num_texts, config.hidden_size, objective)))
+            pool, num_texts, config.hidden_size, objective, sizes)))
     return forward
 
 
@@ -82,7 +96,7 @@ def _with_other_masks(mode: Mode) -> Mode:
         return mode._replace(dropout_seed=mode.dropout_seed + tf.constant([2**60, 0], tf.int64))
 
 
-def _loss(pool: tf.Tensor, num_texts: int, size: int, objective: Objective) -> tf.Tensor:
+def _loss(pool: tf.Tensor, num_texts: int, size: int, objective: Objective, sizes: Sequence[int]) -> tf.Tensor:
     count, end = pool.shape.as_list()[0], num_texts * size
     vectors = tf.reshape(pool[:, :end], [count, num_texts, size])
     keys, scores = tf.reshape(pool[:, end:-1], [count, num_texts, 2]), pool[:, -1]
@@ -92,4 +106,4 @@ def _loss(pool: tf.Tensor, num_texts: int, size: int, objective: Objective) -> t
             return losses.score(vectors, scores, objective.temperature)
         return losses.ranking(vectors, keys, objective.temperature, objective.symmetric)
 
-    return losses.of_sizes(vectors, objective.sizes or [size], loss)
+    return losses.of_sizes(vectors, sizes or [size], loss)

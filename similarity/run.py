@@ -16,7 +16,7 @@ Batch sizes are per replica (GPU) and count examples.
 """
 
 import dataclasses
-from typing import Any, Dict, Optional, Sequence, Tuple
+from typing import Any, Dict, Sequence, Tuple
 
 from absl import flags
 
@@ -24,33 +24,12 @@ from encoder import bert, model_flags
 from engine import settings
 from engine.cli import command
 from engine.errors import UserError
-from engine.settings import setting
-from runs import sets, training_command
+from runs import column_finder, sets, training_command
 from runs.tries import TrySettings
 from similarity import files, model
-from similarity.files import Given, TextFile
+from similarity.files import TextFile
 from similarity.capability import Similarity, TextEncoder, described
 from similarity.model import Objective
-
-
-@dataclasses.dataclass(frozen=True)
-class LossSettings:
-    """What a training minimizes."""
-    topic = "Similarity"
-    loss: Optional[str] = setting(
-        None, "ranking: an anchor's positive before all other texts of the step. score: pairs with a "
-        "higher score before others (CoSENT). Default: score if the training file has scores.",
-        choices=model.LOSSES, recorded=False)
-    temperature: float = setting(
-        0.05, "What similarities are divided by in the loss; the lower, the more the most similar "
-        "negatives count.", positive=True, recorded=False)
-    symmetric: bool = setting(
-        False, "With --loss=ranking: also rank each positive's anchor before all others.",
-        recorded=False)
-    spread_duplicates: bool = setting(
-        True, "With --loss=ranking: do not put examples with an equal anchor or positive into the same "
-        "step, where there is another place for them. They would not be negatives of each other.",
-        recorded=False)
 
 
 def define_flags() -> flags.FlagValues:
@@ -58,13 +37,8 @@ def define_flags() -> flags.FlagValues:
     values = flags.FlagValues()
     sets.define_flags(values, "Train on the train set.", "Evaluate on the dev set.",
                       "Write the similarities of the test set's pairs, or its texts' vectors.")
-    flags.DEFINE_list("text_column", [], "The columns of the texts, separated by commas: anchor, "
-                      "positive, hard negatives; each a name, or a number from 1; detected by "
-                      "default.", flag_values=values)
-    flags.DEFINE_string("label_column", None, "The column of the score or label; detected by "
-                        "default.", flag_values=values)
-    flags.DEFINE_bool("header", None, "Whether the first line names the columns; detected by "
-                      "default.", flag_values=values)
+    column_finder.define_flags(values, {
+        "text": "the texts (anchor, positive, hard negatives)", "label": "the score or label"}, several=["text"])
     flags.DEFINE_enum("pooling", None, bert.POOLINGS, "A text's vector: the mean or maximum of its "
                       "tokens' states, or the state of [CLS]; default: as the model's folder says, "
                       "or else mean.", flag_values=values)
@@ -74,7 +48,7 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_list("matryoshka", None, "Numbers of components, such as 384,128,64: the first so "
                       "many of a vector are trained to be vectors by themselves; default: as the "
                       "model's folder says, or else all alone.", flag_values=values)
-    training_command.define_flags(values, LossSettings, TrySettings)
+    training_command.define_flags(values, Objective, TrySettings)
     return values
 
 
@@ -95,8 +69,7 @@ def _similarity(values: flags.FlagValues) -> Similarity:
     similarity = known._replace(**chosen, files=_open_files(values))
     if "train" not in similarity.files:
         return similarity
-    objective, train = _objective(settings.from_flags(values, LossSettings),
-                                  similarity.files["train"], similarity.matryoshka)
+    objective, train = _objective(settings.from_flags(values, Objective), similarity.files["train"])
     if similarity.query_prefix and train.num_texts == 1:
         raise UserError(f"--query_prefix={similarity.query_prefix}: {train.path} has single texts, "
                         "and a prefix tells queries from documents; leave it out (--query_prefix=)")
@@ -112,8 +85,8 @@ def _sizes(texts: Sequence[str]) -> Tuple[int, ...]:
 
 
 def _open_files(values: flags.FlagValues) -> Dict[str, TextFile]:
-    given = Given(values.text_column, values.label_column, values.header)
-    opened = {name: files.open_file(sets.find(values, name, files.EXTENSIONS), given,
+    given = column_finder.of_flags(values, "text", "label")
+    opened = {name: files.open_file(sets.find(values, name, files.EXTENSIONS), given, values.header,
                                     labelled=name != "test") for name in sets.wanted(values)}
     dev = opened.get("dev")
     if dev and dev.num_texts == 1:
@@ -122,8 +95,7 @@ def _open_files(values: flags.FlagValues) -> Dict[str, TextFile]:
     return opened
 
 
-def _objective(chosen: LossSettings, train: TextFile,
-               sizes: Tuple[int, ...]) -> Tuple[Objective, TextFile]:
+def _objective(chosen: Objective, train: TextFile) -> Tuple[Objective, TextFile]:
     """The loss that fits the training file, or that of the flag; the file as the loss reads it."""
     loss = chosen.loss or (model.SCORE if train.has_scores else model.RANKING)
     if loss == model.SCORE and not train.has_scores:
@@ -134,8 +106,7 @@ def _objective(chosen: LossSettings, train: TextFile,
         raise UserError("--symmetric is for --loss=ranking, and --loss=score ranks whole pairs; "
                         "leave one of them out")
     ranks = loss == model.RANKING
-    return (Objective(loss, chosen.temperature, chosen.symmetric, sizes,
-                      spreads=ranks and chosen.spread_duplicates),
+    return (dataclasses.replace(chosen, loss=loss, spread_duplicates=ranks and chosen.spread_duplicates),
             train.as_pairs() if ranks and train.has_scores else train)
 
 

@@ -33,7 +33,8 @@ from engine.errors import UserError
 from engine.inference import PredictionSettings
 from engine.progress import Counter
 from engine.settings import required, setting
-from similarity.files import Given, TextFile, open_file
+from runs import column_finder
+from similarity.files import TextFile, open_file
 from similarity.index import Index, build, is_there
 from similarity.mining import MiningSettings, mine
 from similarity.nearest import nearest
@@ -67,11 +68,8 @@ def define_flags() -> flags.FlagValues:
         flags.DEFINE_string(name, None, text, flag_values=values)
     flags.DEFINE_enum("format", None, ["tsv", "jsonl"], "Format of the output, by default that of "
                       "the extension of --output_file, or else tsv.", flag_values=values)
-    flags.DEFINE_list("text_column", [], "The columns of the texts of --documents, or else of "
-                      "--mine_negatives, separated by commas; each a name, or a number from 1; "
-                      "detected by default.", flag_values=values)
-    flags.DEFINE_bool("header", None, "Whether the first line of that file names the columns; "
-                      "detected by default.", flag_values=values)
+    column_finder.define_flags(
+        values, {"text": "the texts of --documents, or else of --mine_negatives"}, several=["text"])
     settings.define_flags(values, SearchSettings)
     settings.define_flags(values, MiningSettings)
     settings.define_flags(values, PredictionSettings)
@@ -102,13 +100,13 @@ def main(values: flags.FlagValues) -> None:
 
 def _open_files(values: flags.FlagValues) -> Tuple[Optional[TextFile], Optional[TextFile]]:
     """The file to make an index of, and that of the pairs; None for those that are not there."""
-    given = Given(values.text_column, None, values.header)
+    given = column_finder.of_flags(values, "text"), values.header
     documents = values.documents and open_file(
-        files.require_file(values.documents, "--documents"), given, labelled=False)
+        files.require_file(values.documents, "--documents"), *given, labelled=False)
     if not values.mine_negatives:
         return documents, None
     pairs = open_file(files.require_file(values.mine_negatives, "--mine_negatives"),
-                      Given() if documents else given, labelled=True)
+                      *(({}, None) if documents else given), labelled=True)
     if pairs.has_scores:
         pairs = pairs.as_pairs()
     if pairs.num_texts == 1:

@@ -14,9 +14,9 @@ from encoder import label_types, written_labels
 from engine import log
 from engine.data import text_files
 from engine.errors import UserError
-from runs import column_values, columns, sets, table_head
+from runs import column_finder, column_values, columns, sets, table_head
+from runs.column_finder import Finder
 from runs.rows import Split, read_rows
-from runs.table_head import Table
 from tasks import metrics as scores
 from tasks.model_folder import Classification
 from tasks.table import Task
@@ -45,13 +45,9 @@ def define_flags(values: flags.FlagValues) -> None:
             f"{name}_file", None, f"With --task_name=file: the {name} set, .tsv, .txt (tab-"
             f"separated), .csv or .jsonl; by default {name}.* in --data_dir.{more}",
             flag_values=values)
-    for name, what in (("text", "the text"), ("text_pair", "the second text of a pair"),
-                       ("label", "the label (several columns of 0 and 1 have commas between)")):
-        flags.DEFINE_string(
-            f"{name}_column", None, f"With --task_name=file: the column of {what}: its name, or "
-            "its number from 1; detected by default.", flag_values=values)
-    flags.DEFINE_bool("header", None, "With --task_name=file: whether the first line names the "
-                      "columns; detected by default.", flag_values=values)
+    column_finder.define_flags(values, {
+        "text": "the text", "text_pair": "the second text of a pair",
+        "label": "the label (several columns of 0 and 1 have commas between)"}, note=" Only with --task_name=file.")
     flags.DEFINE_enum("label_kind", None, sorted(_METRICS), "With --task_name=file: what each "
                       "example has: exactly one class (classes), any number of classes "
                       "(multi_label) or a number (regression); detected by default.",
@@ -75,21 +71,21 @@ def make_task(values: flags.FlagValues, names: Sequence[str],
         raise UserError("the labels are unknown: --output_dir has no trained model, and this "
                         "run has no training file; train first (--do_train)")
     header = remembered.header if remembered and values.header is None else values.header
-    given = columns.Roles(values.text_column, values.text_pair_column, values.label_column)
+    given = column_finder.of_flags(values, *columns.ROLES)
     splits: Dict[str, Split] = {}
     for name in names:
-        table = table_head.read(sets.find(values, name, text_files.FORMATS), header,
-                                  columns.names_of(remembered))
+        table = table_head.read(sets.find(values, name, text_files.FORMATS), header, columns.names_of(remembered))
         if name != "test":  # which gets a prediction for each row
-            table = table.accepted(given.label or remembered and remembered.label)
-        roles = columns.find(table, given, labelled=name != "test", takes_pairs=takes_pairs,
-                             trained=remembered, kind=kind)
-        splits[name] = columns.split_of(table, roles)
+            table = table.accepted(values.label_column or remembered and remembered.label)
+        finder = columns.find(table, given, labelled=name != "test", takes_pairs=takes_pairs,
+                              trained=remembered, kind=kind)
+        splits[name] = finder.split()
         if len(splits) == 1:  # the flags name its columns; the other files have the same
-            given, takes_pairs = columns.Roles(), roles.text_pair is not None
-            remembered = columns.Trained(*roles, values.header, table.width)
+            given, takes_pairs = {}, bool(finder.places["text_pair"])
+            remembered = columns.Trained(*(",".join(finder.columns(role)) or None for role in columns.ROLES),
+                                         values.header, table.width)
         _check_columns(splits[name], kind.name if kind else values.label_kind)
-        kind = kind or _infer_kind(values, table, splits[name])
+        kind = kind or _infer_kind(values, finder, splits[name])
         if name == "dev":
             splits[name] = splits[name]._replace(more_labels=_more_labels(splits[name], kind))
     return Task(kind, _METRICS[kind.name], **splits,
@@ -144,25 +140,25 @@ class _AsWritten(label_types.Kind):
         return labels
 
 
-def _infer_kind(values: flags.FlagValues, table: Table,
-                split: Split) -> label_types.Kind:
+def _infer_kind(values: flags.FlagValues, finder: Finder, split: Split) -> label_types.Kind:
     """The given or else the detected kind, with the labels of the training file."""
     if values.label_kind == label_types.Regression.name:
         return label_types.Regression()
     separator = values.label_separator or _DEFAULT_SEPARATOR
     is_given = values.label_kind == label_types.MultiLabel.name
-    lists = [] if split.labels else _lists(table, split, separator if is_given else "")
+    lists = [] if split.labels else _lists(finder, separator if is_given else "")
     several = is_given or values.label_kind is None and bool(split.labels or lists)
     separator = separator if several else ""
     names = split.labels or _names_of_flags(lists, split.file)
-    are_single, have_flags = True, False  # exactly one label in each row; 0 for those that it has not
+    least, most, have_flags = 1, 1, False  # labels in a row; 0 for those that it has not
     counts: Counter[str] = collections.Counter()
     lines: Dict[str, int] = {}  # of the first example with each label
     reader = _AsWritten(separator, names)
     for line, fields, example in read_rows(reader, split, ""):
-        if table.names and _plain(table.names) == _plain(fields):
+        if finder.table.names and _plain(finder.table.names) == _plain(fields):
             raise UserError(f"{split.file}, line {line}: the header again; remove this line")
-        are_single &= sum(example.label.values()) == 1
+        number = sum(example.label.values())
+        least, most = min(least, number), max(most, number)
         have_flags |= not all(example.label.values())
         for label, has_it in example.label.items():
             counts[label] += has_it
@@ -182,14 +178,15 @@ def _infer_kind(values: flags.FlagValues, table: Table,
              if several else
              "few are fractions" if column_values.FRACTION in forms else "they are whole numbers" if are_numbers else
              f"{'some are' if column_values.INTEGER in forms else 'they are'} no numbers")
-    if several and are_single:
+    if several and least == most == 1:
         basis += ", with exactly one label in each row"
         several = is_given or not have_flags
     log.info(f"{split.file}: {len(labels):,} labels ({shown}), "
              + ("one for each example" if not several else "0 or 1 for each of them" if names else
                 "any number for each example" + (f", separated by {separator!r}" if str in reader.forms else ""))
+             + (", and no example has more than one" if several and most == 1 else "")
              + ("" if values.label_kind else f" (detected: {basis}; see --label_kind)"))
-    _warn_of_odd(counts, lines, split.file, may_be_joined=not (several or names))
+    _warn_of_odd(counts, lines, split.file, may_be_joined=most == 1 and not names)
     return label_types.MultiLabel(labels, separator) if several else label_types.SingleLabel(labels)
 
 
@@ -267,15 +264,13 @@ def _check_number(labels: Counter[str], file: str) -> None:
                         "right? (If they are numbers to be predicted, set --label_kind=regression)")
 
 
-def _lists(table: Table, split: Split, separator: str) -> List[Any]:
+def _lists(finder: Finder, separator: str) -> List[Any]:
     """The first labels that are lists or objects; of those that texts hold, only if they are many.
 
     Args:
         separator: makes lists of the others; "": they are none.
     """
-    position = (table.names.index(split.keys[split.columns.label]) if table.format == "jsonl"
-                else split.columns.label)
-    values = table.values(position)
+    table, values = finder.table, finder.table.values(*finder.places["label"])
     lists = [each for each in map(written_labels.listed, values) if each is not None]
     if separator:
         return lists + [str(value).split(separator) for value in values

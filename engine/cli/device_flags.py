@@ -27,24 +27,24 @@ class DeviceSettings:
     topic = "Devices"
     num_gpus: Optional[int] = setting(
         None, "Number of GPUs to use, of those that CUDA_VISIBLE_DEVICES shows; by default all of "
-        "them; 0 for the CPU.", between=(0, devices.MOST_REPLICAS), recorded=False)
+        "them; 0 for the CPU.", between=(0, devices.MOST_REPLICAS))
     n_gpus: Optional[int] = setting(
-        None, "The same as --num_gpus.", between=(0, devices.MOST_REPLICAS), recorded=False)
+        None, "The same as --num_gpus.", between=(0, devices.MOST_REPLICAS))
     replicas_per_gpu: int = setting(
         1, "Replicas on each GPU; more than one can help if short sequences leave a GPU idle.",
-        between=(1, devices.MOST_REPLICAS), recorded=False)
+        between=(1, devices.MOST_REPLICAS))
     num_cpu_replicas: Optional[int] = setting(
         None, "Replicas on virtual CPU devices, to try several replicas without a GPU.",
-        between=(1, devices.MOST_REPLICAS), recorded=False)
+        between=(1, devices.MOST_REPLICAS))
     all_reduce: Optional[str] = setting(
         None, "Algorithm that adds up gradients over replicas, by default the best one for the "
-        "devices; with several machines nccl or ring.", choices=sorted(devices.ALL_REDUCE), recorded=False)
+        "devices; with several machines nccl or ring.", choices=sorted(devices.ALL_REDUCE))
     peer_timeout: float = setting(
         300.0, "With several machines: seconds to retry connecting to the others at the start.",
-        positive=True, recorded=False)
+        positive=True)
     heartbeat_timeout: float = setting(
         60.0, "With several machines: seconds without a heartbeat after which another worker "
-        "counts as lost, and the run ends.", positive=True, recorded=False)
+        "counts as lost, and the run ends.", positive=True)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -112,10 +112,10 @@ def num_lines(values: flags.FlagValues) -> int:
     return files.read_json(path, "the record").get("rows", 0) if os.path.exists(path) else 0
 
 
-def facts_of(values: flags.FlagValues, shard: Shard) -> Dict[str, Any]:
-    """What a part's output depends on, but for the model: flags, and its records of --input_file."""
+def facts_of(values: flags.FlagValues, shard: Optional[Shard]) -> Dict[str, Any]:
+    """What an output depends on, but for the model: flags, and --input_file or the part of it."""
     return {**settings.as_facts(values, _WITHOUT_EFFECT),
-            "input": [Source(shard.part_of(values.input_file))]}
+            "input": [Source(shard.part_of(values.input_file))] if shard else Source(values.input_file)}
 
 
 def sources(paths: Sequence[str], shard: Optional[Shard], whole: str) -> List[Source]:

@@ -43,6 +43,13 @@ class Record(NamedTuple):
     # The lengths of batches for which XLA compiles, none where it is off; None: not decided.
     compiled_lengths: Optional[List[int]] = None
     output_layer: Optional[Mapping[str, Any]] = None  # how good it was before the first step, if it was fitted
+    dev_set: Optional[str] = None  # of a try that has ended: the hash of the set that judged it
+
+    @property
+    def all_settings(self) -> Dict[str, Any]:
+        """With those among the facts; lists and objects there are of the model, whose description has them."""
+        return {**{name: value for name, value in self.facts.items()
+                   if name.startswith("--") and not isinstance(value, (list, dict))}, **self.settings}
 
 
 def load(output_dir: str) -> Optional[Record]:
@@ -52,11 +59,11 @@ def load(output_dir: str) -> Optional[Record]:
         return None
     record = files.read_record(path, "the run's record", {"facts": dict, "settings": dict})
     return Record(record["facts"], {WINDOW_BATCHES: plan.WINDOW_BATCHES,  # as in version 1.0
-                                    **recorded(run_settings.TrainingSettings()),
-                                    **recorded(run_settings.EvaluationSettings()),
+                                    **recorded(run_settings.TrainingSettings(), run_settings.EvaluationSettings()),
                                     "--fit_output_layer": False,  # as in version 1.0
                                     **record["settings"]}, record.get("warning"),
-                  record.get("batches"), record.get("compiled_lengths"), record.get("output_layer"))
+                  record.get("batches"), record.get("compiled_lengths"), record.get("output_layer"),
+                  record.get("dev_set"))
 
 
 def keep_settings(values: flags.FlagValues, peers: Peers) -> None:
@@ -97,7 +104,7 @@ def _resumed_settings(output_dir: Optional[str]) -> Dict[str, Any]:
     if not record:
         return {}
     of_each_try = () if checkpoints.latest(output_dir) else ("--seed", "--learning_rate")
-    return {name: value for name, value in record.settings.items() if name.startswith("--")
+    return {name: value for name, value in record.all_settings.items() if name.startswith("--")
             and name not in of_each_try and value is not None}
 
 
@@ -137,7 +144,8 @@ def check(output_dir: str, facts: Mapping[str, Any]) -> None:
     record = load(output_dir)
     if not record or not checkpoints.latest(output_dir):
         return
-    for name, change in _changes(record.facts, facts).items():
+    # Until version 2.0, distillation recorded some of today's facts among the settings alone.
+    for name, change in _changes({**record.settings, **record.facts}, facts).items():
         raise UserError(f"--output_dir={output_dir} belongs to a run with another {name}: "
                         f"{change}; use another --output_dir")
 

@@ -17,7 +17,7 @@ from engine.devices.devices import (
 from engine.disk import files
 from engine.errors import UserError
 from engine.progress import counted
-from engine.settings import AUTO, MAX_SEED, define_flags, from_flags, recorded, required, setting
+from engine.settings import AUTO, MAX_SEED, UNRECORDED, define_flags, from_flags, recorded, required, setting
 from engine.workers import worker_dirs
 
 HELP_TOPIC = "Training"  # of the flags defined here
@@ -31,7 +31,7 @@ class TrainingSettings:
     """How to train. Batch sizes are per replica."""
     topic = "Training"
     train_batch_size: int = setting(
-        32, "Examples per replica and training step.", positive=True, recorded=False)
+        32, "Examples per replica and training step.", positive=True, change=UNRECORDED)
     gradient_accumulation_steps: int = setting(
         1, "Micro-batches of --train_batch_size examples whose gradients each replica adds up in "
         "a step: a larger batch in the memory of one micro-batch.", positive=True)
@@ -84,15 +84,15 @@ class TrainingSettings:
         42, "Seed of the initial values, the order of the examples and dropout.",
         between=(0, MAX_SEED))
     save_checkpoints_steps: int = setting(
-        1000, "Steps between checkpoints.", positive=True, recorded=False)
+        1000, "Steps between checkpoints.", positive=True, change=UNRECORDED)
     keep_checkpoint_max: int = setting(
-        5, "Number of newest checkpoints to keep.", positive=True, recorded=False)
+        5, "Number of newest checkpoints to keep.", positive=True, change=UNRECORDED)
     new_output_layer: bool = setting(
         False, "Start the output layer anew on the encoder of the model to start from: for other labels, "
         "or for another kind of task.")
     allow_batch_change: bool = setting(
         False, "Allow resuming an unfinished run with another global batch size: it trains the examples "
-        "that are left, in another number of steps.", recorded=False)
+        "that are left, in another number of steps.", change=UNRECORDED)
 
     @property
     def scales_loss(self) -> bool:
@@ -120,7 +120,7 @@ class EvaluationSettings:
     """How to evaluate, and when to evaluate during the training."""
     topic = "Evaluation"
     eval_batch_size: Optional[int] = setting(
-        None, "As --predict_batch_size, for an evaluation.", positive=True, recorded=False)
+        None, "As --predict_batch_size, for an evaluation.", positive=True, change=UNRECORDED)
     eval_every_steps: int = setting(
         0, "Steps between evaluations on the dev set, the last one at the end; keeps the best "
         "checkpoint. 0: evaluate only after the training.", between=(0, MAX_STEPS))
@@ -203,12 +203,11 @@ class RunSettings(NamedTuple):
     init_checkpoint: Optional[checkpoints.Checkpoint]
     output_dir: str
     store_dir: str
-    command_settings: Any = None  # a settings class of one command; recorded, too
+    command_settings: Sequence[Any] = ()  # those of the command alone, of settings classes
 
     def recorded(self) -> Dict[str, Any]:
         """The settings for the run's record, by flag. A resumed run warns of changes."""
-        return {**recorded(self.training), **recorded(self.length), **recorded(self.evaluation),
-                **(recorded(self.command_settings) if self.command_settings else {}),
+        return {**recorded(self.training, self.length, self.evaluation, *self.command_settings),
                 "--init_checkpoint": self.init_checkpoint and self.init_checkpoint.path}
 
     def global_batch_size(self, num_replicas: int) -> int:

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from choice import files
-from choice.files import Layout
 from engine.errors import UserError
 from runs.rows import Example
 
@@ -53,7 +52,7 @@ FILES = {
 }
 
 
-def read(tmp_path, name, content, given=Layout(), header=None, **options):  # noqa: B008
+def read(tmp_path, name, content, given={}, header=None, **options):  # noqa: B006
     (tmp_path / name).write_text(content)
     return files.open_file(str(tmp_path / name), given, header, labelled=True, **options)
 
@@ -63,12 +62,13 @@ def test_a_file_s_columns_and_answers_are_found(name, tmp_path, capsys):
     content, expected = FILES[name]
     file = read(tmp_path, name, content)
     assert list(file.examples()) == [Example(*each) for each in expected]
-    assert "answers in" in capsys.readouterr().err  # what it has guessed
+    said = capsys.readouterr().err  # what it has guessed
+    assert "answer in column " in said and "to change that, set " in said and "answers are " in said
 
 
 def test_flags_name_columns_by_name_or_number_and_other_files_follow_the_training_file(tmp_path):
     content = "a\tb\tc\td\nq\tx\ty\t1\np\tx\ty\t1\n"
-    for given in (Layout(["a"], ["b", "c"], ["d"]), Layout(["1"], ["2", "3"], ["4"])):
+    for given in (dict(text=["a"], choice=["b", "c"], answer=["d"]), dict(text=["1"], choice=["2", "3"], answer=["4"])):
         file = read(tmp_path, "train.tsv", "a\tb\tc\td\nq\tx\ty\t1\np\tx\ty\t2\n", given=given, header=True)
         assert [example.label for example in file.examples()] == [0, 1]
         dev = read(tmp_path, "dev.tsv", content, header=True, like=file.layout)  # alone, its 1 could be from 0
@@ -97,10 +97,11 @@ def test_a_mistake_is_one_line_that_names_its_place(name, content, parts, tmp_pa
         assert part in str(error.value)
 
 
-def test_a_column_has_one_role(tmp_path):
-    for given in (Layout(answer_column=["A"]), Layout(choice_columns=["A", "B", "question"])):
-        with pytest.raises(UserError, match="must be different columns"):
-            read(tmp_path, "train.tsv", "question\tA\tB\tanswer\nq\ta\tb\tA\n", given)
+@pytest.mark.parametrize("given", [
+    dict(answer=["A"]), dict(text=["answer"]), dict(choice=["A", "B", "question"]), dict(text=["question", "question"])])
+def test_a_column_has_one_role(given, tmp_path):
+    with pytest.raises(UserError, match="must name different columns"):
+        read(tmp_path, "train.tsv", "question\tA\tB\tanswer\nq\ta\tb\tA\n", given)
 
 
 @pytest.mark.parametrize("answers, counted_from_1, known, is_warned_of", [
@@ -130,7 +131,7 @@ def test_a_file_without_a_header_has_no_column_of_ids_and_an_input_none_of_answe
     path = tmp_path / "rows.tsv"
     path.write_text("".join(rows.format(n=n) for n in range(20)))
     with pytest.raises(UserError, match=f"rows.tsv has no header, and {part}.*: add a header line"):
-        files.open_file(str(path), Layout(), False, labelled=labelled)
+        files.open_file(str(path), {}, False, labelled=labelled)
 
 
 def test_keys_that_come_late_and_choices_that_are_not_read_are_seen(tmp_path, capsys):

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from choice import data, files, model, run
-from choice.files import Layout
 from choice_files import made_up, write
 from commands import ends_with_error, run_here
 from conftest import on_tensorflow_1, on_tensorflow_2, plain_session
@@ -94,7 +93,7 @@ def test_a_later_command_reads_files_as_the_training_did(tmp_path, capsys):
     assert "--fit_output_layer has no effect on this kind of training" in capsys.readouterr().err
     run_here(dict(every, do_eval=True, do_predict=True), run)
     assert (tmp_path / "out" / "eval_results.json").read_text() == results
-    assert "answers in 1 (numbers from 1)" in capsys.readouterr().err
+    assert "answers are numbers from 1: no header line, " in capsys.readouterr().err
     run_here(dict(output_dir=tmp_path / "out", input_file=tmp_path / "test.tsv", num_cpu_replicas=1,
                   output_file=tmp_path / "out.jsonl"), predict)
     entries = [json.loads(line) for line in open(tmp_path / "out.jsonl")]
@@ -119,14 +118,14 @@ def test_questions_of_a_step_may_have_fewer_choices_and_be_shorter_than_the_firs
     long = {"question": "the cat sees the dog", "choices": ["the old house and a tree", "a bird"], "answer": 0}
     short = [{"question": "a", "choices": ["the", "cat", "dog"][:count], "answer": 1} for count in (2, 3)]
     path = write(tmp_path / "train.jsonl", [long, *short])
-    questions = data.load(files.open_file(str(path), Layout(), None, labelled=True), tiny_model.encoding(16), str(tmp_path / "store"))
+    questions = data.load(files.open_file(str(path), {}, None, labelled=True), tiny_model.encoding(16), str(tmp_path / "store"))
     ids = questions.training_source().fetch(np.array([1, 2]), 8)["input_ids"]
     assert ids.shape == (2, 3, 8) and not ids[0, 2].any() and ids[0, :2].all(axis=0)[0] and ids[1].any(axis=1).all()
 
 
 def test_the_loss_is_the_softmax_over_the_choices_of_each_question_however_many(tiny_model, tmp_path):
     path = write(tmp_path / "train.jsonl", made_up(6, seed=3))
-    questions = data.load(files.open_file(str(path), Layout(), None, labelled=True), tiny_model.encoding(16), str(tmp_path / "store"))
+    questions = data.load(files.open_file(str(path), {}, None, labelled=True), tiny_model.encoding(16), str(tmp_path / "store"))
     assert len(set(questions.counts)) > 1
     source, one_by_one, every = questions.training_source(), questions.source(), np.arange(6)
     features, config = source.fetch_for_step(every, *source.lengths_of_batch(every)), tiny_model.config()

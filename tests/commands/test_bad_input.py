@@ -50,7 +50,7 @@ CASES = {
                                                           "different")),
     "no column but two texts": Case(
         content("train.tsv", "sentence1\tsentence2\nthe cat\ta dog\n"),
-        ("train.tsv", "no column is left for the label", "sentence1, sentence2")),
+        ("train.tsv", "found no column for the label", "sentence1, sentence2")),
     "a header and nothing else": Case(content("train.tsv", HEADER), ("train.tsv", "no examples")),
     "an empty file": Case(content("dev.tsv", ""), ("dev.tsv", "no examples")),
     # Labels.

@@ -53,7 +53,7 @@ def test_from_hugging_face_and_back_gives_the_same_bits(tmp_path, parts, archite
     convert_from_tensorflow(conversion.output, str(tmp_path / "back"))
     assert_same_values(load_file(str(tmp_path / "back" / "model.safetensors")), tensors)
     assert json.loads((tmp_path / "back" / "config.json").read_text()) == {
-        **CONFIG, "architectures": [architecture]}
+        **CONFIG, "architectures": [architecture], "pad_token_id": 0}
     for folder in ("tensorflow", "back"):
         assert ((tmp_path / folder / "vocab.txt").read_bytes()
                 == (tmp_path / "source" / "vocab.txt").read_bytes())

@@ -97,10 +97,15 @@ def test_a_training_s_directory_becomes_a_hugging_face_classifier(tiny_classifie
     np.testing.assert_array_equal(same, scores)
 
 
-def test_a_classifier_of_pairs_scores_pairs(tmp_path):
+def test_a_classifier_of_pairs_scores_pairs(tmp_path, capsys):
     source = write_huggingface(tmp_path / "source", classifier_tensors(3),
                                config=config_entries("classes"))
+    convert_from_huggingface(source, str(tmp_path / "single"))
+    assert "one of single texts; if it was trained on pairs" in capsys.readouterr().err
     convert_from_huggingface(source, str(tmp_path / "ours"), takes_pairs=True)
+    assert "single texts" not in capsys.readouterr().err
+    back, = convert_from_tensorflow(str(tmp_path / "ours"), str(tmp_path / "back")).warnings
+    assert "set --takes_pairs" in back
     labels, scores = predicted(tmp_path / "ours", tmp_path, ["word\twords", "words\tword"])
     assert scores.shape == (2, 3) and np.abs(scores[0] - scores[1]).max() > 1e-3
 

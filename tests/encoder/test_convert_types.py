@@ -33,7 +33,7 @@ def test_an_encoder_of_another_type_becomes_a_bert_of_the_same_values(model_type
     convert_from_tensorflow(conversion.output, str(tmp_path / "back"))
     assert_same_values(load_file(str(tmp_path / "back" / "model.safetensors")), tensors)
     assert json.loads((tmp_path / "back" / "config.json").read_text()) == {
-        **CONFIG, "architectures": ["BertModel"]}
+        **CONFIG, "architectures": ["BertModel"], "pad_token_id": 0}
 
 
 def test_the_words_that_distilbert_predicts_are_bert_s(tmp_path):

@@ -8,8 +8,9 @@ import pytest
 import tokenizers
 
 import extract_features
+import tokenization
 from commands import run_here
-from conftest import VOCAB, TinyModel
+from conftest import VOCAB, WORDS, TinyModel
 from encoder import convert, tokenizer_files, vocabulary
 from engine.errors import UserError
 from huggingface_folders import write_bare_encoder
@@ -59,6 +60,20 @@ def test_what_the_package_tokenizers_writes_is_read_and_gives_the_same_ids(tmp_p
     theirs.save(str(tmp_path / "tokenizer.json"))
     assert tokenizer_files.read(str(tmp_path))["do_lower_case"] is True
     assert vocabulary.read_tokens(str(tmp_path), len(VOCAB)) == VOCAB
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_what_is_written_for_it_is_read_here_and_gives_our_ids_there(tmp_path, lower):
+    (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in VOCAB))
+    ours = tokenization.BatchTokenizer(str(tmp_path / "vocab.txt"), lower)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer_files.fast(ours.vocab, lower)))
+    assert tokenizer_files.read(str(tmp_path))["do_lower_case"] is lower
+    theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    first, second = f"{' '.join(WORDS)}, {WORDS[0].upper()}!", "W\u00c4rter 中" + WORDS[1] + "x " + "y" * 150
+    found, begin, end = theirs.encode(first, second), VOCAB.index("[CLS]"), VOCAB.index("[SEP]")
+    of_first, of_second = (ours.encode_batch([text])[0].tolist() for text in (first, second))
+    assert found.ids == [begin, *of_first, end, *of_second, end]
+    assert found.type_ids == [0] * (len(of_first) + 2) + [1] * (len(of_second) + 1)
 
 
 @pytest.mark.parametrize("config, fast, others, shown", [

@@ -198,8 +198,9 @@ def test_a_run_does_not_go_to_the_cpu_in_silence_where_there_are_cards(machine):
 
 @pytest.mark.parametrize("given, expected", [
     ([], 8), (["--num_gpus=2"], 2), (["-num_gpus", "3", "--do_train"], 3), (["--n_gpus=1"], 1), (["--num_gpus=9"], 8),
+    (["--replicas_per_gpu=2"], 16), (["--num_gpus=2", "--replicas_per_gpu", "3"], 6),
     (["--num_gpus", "0"], 0), (["--num_cpu_replicas=4"], 0), (["--other", "value", "-n_gpus=1", "--num_gpus", "1"], 1)])
-def test_recipes_divide_their_batch_by_the_cards_that_the_flags_ask_for(given, expected, monkeypatch, capsys):
+def test_recipes_divide_their_batch_by_the_replicas_that_the_flags_ask_for(given, expected, monkeypatch, capsys):
     monkeypatch.setattr(count_gpus.gpus, "check_seen", lambda: None)
     monkeypatch.setattr(count_gpus.runtime, "visible_gpu_count", lambda: 8)
     count_gpus.main(given)

@@ -90,11 +90,11 @@ FORWARDS = {
     "tags of a CRF": (lambda: tagging_model.forward_of(CONFIG, Tagger(TAGS, crf=True)),
                       WORDS),
     "ranking": (lambda: similarity_model.training_forward_of(
-        CONFIG, "mean", Objective("ranking", 0.05, True, (8, 4)), 3), TRIPLES),
+        CONFIG, "mean", Objective("ranking", symmetric=True), 3, (8, 4)), TRIPLES),
     "ranking of pairs": (lambda: similarity_model.training_forward_of(
-        CONFIG, "mean", Objective("ranking", 0.05, False, ()), 2), PAIRS),
+        CONFIG, "mean", Objective("ranking"), 2), PAIRS),
     "scores of pairs": (lambda: similarity_model.training_forward_of(
-        CONFIG, "max", Objective("score", 0.05, False, ()), 2), PAIRS)}
+        CONFIG, "max", Objective("score"), 2), PAIRS)}
 
 
 class Captured(Exception):

@@ -56,6 +56,13 @@ def test_a_run_recorded_before_a_setting_existed_had_its_default(made_up, tiny_c
     assert run_record.load(str(tiny_classifier)).settings["--made_up"] == 3
 
 
+def test_a_setting_that_may_not_change_is_compared_where_an_earlier_version_recorded_it(tiny_classifier):
+    folder = str(tiny_classifier)
+    run_record.check(folder, {"--seed": 42})
+    with pytest.raises(UserError, match="another --seed: was 42, now 43"):
+        run_record.check(folder, {"--seed": 43})
+
+
 def test_fp16_is_the_old_name_of_a_precision():
     values = run_classifier.define_flags()
     values(["command", "--fp16"])

@@ -110,6 +110,17 @@ def test_blocks_have_every_token_of_the_text_once(tiny_model, tmp_path):
         [ids[0][:8], ids[0][8:], ids[1], ids[2]])
 
 
+def test_short_seq_prob_is_the_share_of_short_blocks(tiny_model, tmp_path):
+    sentence = "the cat sees a dog . " * 2
+    text = "\n\n".join("\n".join([sentence] * 42) for _ in range(50))  # 504 tokens each, 28 blocks of 18
+    examples = create(tmp_path, tiny_model.vocab_file, text, objective="mlm", short_seq_prob=0.1,
+                      max_seq_length=20, dupe_factor=1)
+    lengths = np.array([len(unmasked(example)[0]) for example in examples])
+    assert lengths.sum() == 50 * 504
+    # 0.1, of which 1 in 17 has 18 tokens by chance, and the end of a document that has short ones.
+    assert 0.07 < (lengths < 18).mean() < 0.15
+
+
 def test_each_sentence_alone_and_spans_in_labelled_pairs(tiny_model, tmp_path):
     examples = create(tmp_path, tiny_model.vocab_file, "the cat sees\na dog\n\na bird\n",
                       objective="mlm", one_sentence_per_example=True, dupe_factor=1)

@@ -86,6 +86,10 @@ def test_a_run_is_resumed_with_the_settings_that_it_recorded(release, name, tmp_
     changed = {flag for flag in settings if settings[flag] != earlier[flag]}
     assert changed <= {"--num_train_epochs", "--num_train_steps"}
     assert all(settings[f"--{flag}"] == value for flag, value in SETTINGS.items())
+    with open(os.path.join(folder, "report.html")) as file:
+        page = file.read().replace("<wbr>", "")
+    shown = {flag for flag in [*before["facts"], *settings] if flag.startswith("--")} - {"--matryoshka"}
+    assert all(flag in page for flag in shown)
 
 
 @on_tensorflow_2
@@ -110,6 +114,7 @@ def test_the_tries_of_a_search_have_one_window_and_one_exchange(tmp_path):
     values(["tagging.run", f"--output_dir={out}", "--do_train"])
     run_record.keep_settings(values, NO_PEERS)
     assert values.gradient_transfer == "float32" and values.xla is False and values.fit_output_layer is False
+    assert values.crf  # which a resumed run cannot change
     assert values["learning_rate"].value == run.define_flags()["learning_rate"].value
     record = json.loads((out / "tries" / "lr-5e-05_seed-1" / "run.json").read_text())
     record["settings"][WINDOW_BATCHES] = "x"

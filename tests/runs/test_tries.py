@@ -146,6 +146,24 @@ def test_an_interrupted_search_ends_like_an_undisturbed_one(flags, tmp_path, cap
     assert said.count("Training on") == 1 and "Training on CPU:0: 1 replica x 4 = 4 examples per step" in said
 
 
+def test_a_search_keeps_its_dev_set(searched, flags, tmp_path, capsys):
+    out, data = tmp_path / "out", tmp_path / "data"
+    shutil.copytree(str(searched), str(out))
+    shutil.copytree(str(flags["data_dir"]), str(data))
+    dev = (data / "dev.tsv").read_text().splitlines(True)
+    (data / "dev.tsv").write_text("".join(dev[:-1]))
+    other = dict(flags, output_dir=out, data_dir=data, do_predict=None)
+    before = results_of(out)
+    with ends_with_error(capsys, f"{NAMES[0]} is a try that another dev set has judged", "another --output_dir"):
+        run_here(dict(other, seeds="7"))  # of the same folder
+    assert results_of(out) == before
+    for name in NAMES:  # as version 2.0.0 wrote it
+        path = out / "tries" / name / "run.json"
+        path.write_text(json.dumps({key: value for key, value in json.loads(path.read_text()).items() if key != "dev_set"}))
+    run_here(other)
+    assert "Training on" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("changes, parts", (
     (dict(do_eval=None, do_predict=None), ("--seeds", "--do_eval")),
     (dict(seed=3), ("--seeds and --seed exclude",)),

@@ -63,7 +63,9 @@ def test_only_names_that_are_this_machine_s_own_reach_a_service_without_a_token(
 
 
 def test_sites_are_named_as_browsers_name_them():
-    for site, origin in {"https://Example.org/": "https://example.org", "http://[::1]:80": "http://[::1]:80", "*": "*",
+    for site, origin in {"https://Example.org/": "https://example.org", "http://[::1]:80": "http://[::1]", "*": "*",
+                         "https://example.org:443/": "https://example.org", "https://a.example:80": "https://a.example:80",
+                         "http://a.example:443": "http://a.example:443", "http://a.example:8080": "http://a.example:8080",
                          "null": "null", "chrome-extension://abc": "chrome-extension://abc"}.items():
         assert run._origin(site) == origin
 

@@ -49,7 +49,7 @@ NESTED = b"[" * 5000
 BAD = [  # bodies, and a part of what is said of them
     (b"", "Invalid JSON"), (b"inputs=a", "Invalid JSON"), (b'{"inputs": "a"}}', "trailing characters"),
     (b"[]", "the body: "), (b"null", "the body: "), (b"{}", "`inputs`: Field required"),
-    (b'{"Inputs": "a"}', "`inputs`: Field required"), (b'{"inputs": null}', "`inputs`: "),
+    (b'{"Inputs": "a"}', "`Inputs` is no field of this route"), (b'{"inputs": null}', "`inputs`: "),
     (b'{"inputs": 1.5}', "`inputs`: Input should be a valid string, not 1.5"),
     (b'{"inputs": {"__init__": 1}}', "`inputs`: "), (b'{"inputs": []}', "`inputs`: "),
     (b'{"inputs": [[]]}', "`inputs`: "), (b'{"inputs": [[[]]]}', "`inputs`: "),
@@ -62,9 +62,9 @@ BAD = [  # bodies, and a part of what is said of them
     (b'\xef\xbb\xbf{"inputs": "a"}', "Invalid JSON"), (b'{"inputs": ' + NESTED + b"}", "recursion"),
     (b'{"inputs": "a", "n": %s}' % (b"9" * 15000), "out of range")]
 # These are read, if strangely.
-ODD = [b'{"inputs": ""}', b'{"inputs": "\\u0000"}', b'{"inputs": [""]}', b'{"inputs": "a", "x": NaN}',
+ODD = [b'{"inputs": ""}', b'{"inputs": "\\u0000"}', b'{"inputs": [""]}', b'{"inputs": "a", "options": NaN}',
        b'{"inputs": "%s%n{0}{inputs.__class__}"}', b'{"inputs": "../../etc/passwd"}',
-       b'{"inputs": "a", "x": 1e999}', b'{"inputs": "a", "inputs": "b"}',
+       b'{"inputs": "a", "options": 1e999}', b'{"inputs": "a", "inputs": "b"}',
        '{"inputs": "\u202eabc 中文 \U0001f600"}'.encode()]
 
 

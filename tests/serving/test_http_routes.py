@@ -125,6 +125,19 @@ def test_a_route_without_a_name_goes_to_the_first_model_that_has_it(service):
     assert service.post("/embed_all", {"inputs": "cat"}).status == 424  # no model has it
 
 
+def test_an_unknown_field_is_refused_beside_those_that_there_are(service):
+    for path, body, wrong, right in (
+            ("/rerank", {"query": "the cat", "txts": ["a dog"]}, "txts", "query, texts, return_text"),
+            ("/predict", {"inputs": "the cat", "topk": 3}, "topk", "options, inputs"),
+            ("/", {"inputs": "the cat", "normalise": False}, "normalise", "inputs")):
+        answer = service.post(path, body)
+        assert answer.status == 400 and answer.body["error"].startswith(f"`{wrong}` is no field of this route; it has ")
+        assert answer.body["error"].endswith(right) and "dimensions" not in answer.body["error"]
+    # Clients of Hugging Face's own service send `options`, those of OpenAI what any such service has.
+    assert service.post("/predict", {"inputs": "the cat", "options": {"wait_for_model": True}}).status == 200
+    assert service.post("/v1/embeddings", {"input": "cat", "user": "me", "input_type": "query"}).status == 200
+
+
 def test_an_odd_host_changes_no_answer(service):
     """The path is the request's, whatever the host says."""
     for host in ("[", "a/v1/embeddings?", "[::1"):
@@ -233,7 +246,8 @@ def test_the_page_of_a_model_is_found_without_the_last_slash(service):
 def test_a_client_may_leave_out_the_route(service):
     for path, route in (("/", "/predict"), ("/models/tagger", "/predict"),
                         ("/models/vectors/", "/embed"), ("/models/pairs/", "/rerank")):
-        body = {"inputs": "the cat sees", "truncate": None, "query": "the cat", "texts": ["a dog"]}
+        texts = {"query": "the cat", "texts": ["a dog"]} if route == "/rerank" else {"inputs": "the cat sees"}
+        body = {**texts, "truncate": None}
         named = path.rstrip("/") + route
         assert_close(service.post(path, body).body, service.post(named, body).body)
 

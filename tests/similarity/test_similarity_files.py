@@ -9,17 +9,15 @@ from commands import ends_with_error, run_here
 from engine.errors import UserError
 from runs.rows import Example
 from similarity import data, files, run
-from similarity.files import Given
 from similarity_files import pairs, write
 
 PAIR, TRIPLE = ["a cat", "a dog"], ["a cat", "a dog", "the house"]
-NOTHING_GIVEN = Given()
 STS_B = ["index", "genre", "sentence1", "sentence2", "score"]
 
 
-def opened(tmp_path, name, content, given=NOTHING_GIVEN, labelled=True):
+def opened(tmp_path, name, content, labelled=True, header=None, **given):
     (tmp_path / name).write_text(content)
-    return files.open_file(str(tmp_path / name), given, labelled=labelled)
+    return files.open_file(str(tmp_path / name), given, header, labelled=labelled)
 
 
 def lines(*rows, by="\t"):
@@ -37,13 +35,13 @@ def lines(*rows, by="\t"):
     ("train.csv", lines(["answer", "question"], PAIR, by=","), {}, [PAIR[::-1]]),
     ("train.tsv", lines(*([f"q{number}", *PAIR] for number in range(12))), {}, [PAIR] * 12),  # ids
     ("train.csv", lines(["x", "y", "z"], [1, *PAIR], by=","),
-     dict(texts=["z", "y"], header=True), [PAIR[::-1]]),
-    ("train.tsv", lines([1, *PAIR]), dict(texts=["2", "3"], header=False), [PAIR]),
+     dict(text=["z", "y"], header=True), [PAIR[::-1]]),
+    ("train.tsv", lines([1, *PAIR]), dict(text=["2", "3"], header=False), [PAIR]),
     ("train.jsonl", json.dumps(dict(query="a cat", passage="a dog", negative="the house")), {},
      [TRIPLE]),
     ("train.jsonl", json.dumps(dict(a="a cat", b="a dog")), {}, [PAIR])])
 def test_texts_are_anchors_positives_and_hard_negatives(name, content, given, expected, tmp_path):
-    file = opened(tmp_path, name, content, Given(**given))
+    file = opened(tmp_path, name, content, **given)
     assert [example.texts for example in file.examples()] == list(map(tuple, expected))
     assert not file.has_scores and file.num_texts == len(expected[0])
 
@@ -63,17 +61,36 @@ def test_numbers_of_rows_and_ids_are_no_scores(name, ids, header, column, tmp_pa
         content = lines(*[header.split(",")] * bool(header), *rows, by="," if name.endswith("csv") else "\t")
     file = opened(tmp_path, name, content)
     assert [example.texts for example in file.examples()] == [row[1:] for row in rows] and not file.has_scores
-    assert f"column {column} numbers the rows, and is not read; to read scores there, set --label_column={column}" in (
-        capsys.readouterr().err)
-    file = opened(tmp_path, name, content, Given(label=column))
+    assert (f"column {column} numbers the rows or has ids, and is not read; to read scores there, set "
+            f"--label_column={column}") in capsys.readouterr().err
+    file = opened(tmp_path, name, content, label=[column])
     assert file.has_scores and [example.label for example in file.examples()] == list(ids)
+
+
+@pytest.mark.parametrize("header, form, count", [
+    ("", "doc-{}", 12), ("key,title,body\n", "MED-{}", 12), ("qid,title,body\n", "x{}", 3),
+    ("Query ID,title,body\n", "number", 3), (",title,body\n", "2024-01-{}", 12)])
+def test_ids_with_letters_are_no_texts(header, form, count, tmp_path, capsys):
+    rows = [(form.format(7 * number + 1), f"a cat {number}", "a dog") for number in range(count)]
+    name, by = ("train.csv", ",") if header else ("train.tsv", "\t")
+    file = opened(tmp_path, name, header + lines(*rows, by=by))
+    assert [example.texts for example in file.examples()] == [row[1:] for row in rows]
+    column = header.split(",")[0] or "1"
+    assert f"column {column} numbers the rows or has ids, and is not read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("header", ["valid,grid\n", "word,other\n"])
+def test_single_words_are_texts(header, tmp_path):
+    rows = [(f"{letter}ord", f"w{letter}rd") for letter in "abcdefghijkl"]
+    file = opened(tmp_path, "train.csv", header + lines(*rows, by=","), header=True)
+    assert [example.texts for example in file.examples()] == rows
 
 
 @pytest.mark.parametrize("header", ["", "x\ty\tz\n", "sentence1\tsentence2\tscore\n"])
 @pytest.mark.parametrize("scores", [[0.5 + row for row in range(12)], [0, 1] * 6, [*range(6)] * 2, [3, 1000, 7]])
 def test_other_numbers_are_scores(header, scores, tmp_path):
     content = header + lines(*[(f"a cat {place}", "a dog", score) for place, score in enumerate(scores)])
-    file = opened(tmp_path, "train.tsv", content, Given(header=bool(header)))
+    file = opened(tmp_path, "train.tsv", content, header=bool(header))
     assert file.has_scores and [example.label for example in file.examples()] == scores
 
 
@@ -98,19 +115,28 @@ def test_of_two_columns_with_one_name_none_is_taken_in_silence(names, flag, tmp_
     ("train.jsonl", "".join(json.dumps(dict(label=score, sentence1=first, sentence2=second)) + "\n"
                             for first, second, score in ((*PAIR, 1), (*PAIR[::-1], 0.0))), {}),
     ("train.tsv", lines([1, *PAIR, 1], [2, *PAIR[::-1], 0]),
-     dict(texts=["2", "3"], label="4"))])
+     dict(text=["2", "3"], label=["4"]))])
 def test_numbers_beside_two_texts_are_scores(name, content, given, tmp_path):
-    file = opened(tmp_path, name, content, Given(**given))
+    file = opened(tmp_path, name, content, **given)
     assert list(file.examples()) == [Example(tuple(PAIR), 1.0), Example(tuple(PAIR[::-1]), 0.0)]
     assert file.has_scores
     # A test set's are not read, but known to be no texts.
-    test = opened(tmp_path, name, content, Given(**given), labelled=False)
+    test = opened(tmp_path, name, content, **given, labelled=False)
     assert [example.texts for example in test.examples()] == [tuple(PAIR), tuple(PAIR[::-1])]
+
+
+def test_the_log_says_what_a_file_is_and_which_columns_are_read(tmp_path, capsys):
+    opened(tmp_path, "train.tsv", lines(STS_B, [0, "news", *PAIR, 1], [1, "news", *PAIR[::-1], 0]), text=[])
+    assert ("train.tsv: pairs with a score: a header line, text in column sentence1,sentence2, label in column score, "
+            "not read: index, genre (detected); to change that, set --header or --text_column or --label_column"
+            ) in capsys.readouterr().err
+    opened(tmp_path, "train.tsv", lines(PAIR, PAIR[::-1]), text=["2", "1"])
+    assert capsys.readouterr().err.endswith("train.tsv: anchors with a positive\n")  # the flag says the columns
 
 
 def test_a_test_set_may_lack_the_label_that_the_flag_names(tmp_path):
     file = opened(tmp_path, "test.tsv", lines(STS_B[:-1], [0, "news", *PAIR]),
-                  Given(label="score"), labelled=False)
+                  label=["score"], labelled=False)
     assert list(file.examples()) == [Example(tuple(PAIR))]
 
 
@@ -138,11 +164,11 @@ def test_numbers_of_relations_are_no_scores(name, numbers, is_refused, tmp_path)
     content = "".join(json.dumps({"premise": "a cat", name: "a dog", "label": number}) + "\n" for number in numbers)
     if is_refused:
         with pytest.raises(UserError, match="train.jsonl: column label .*entailment for 0, .*contradiction for 2"):
-            opened(tmp_path, "train.jsonl", content, Given(["premise", name]))
+            opened(tmp_path, "train.jsonl", content, text=["premise", name])
     else:
-        assert opened(tmp_path, "train.jsonl", content, Given(["premise", name])).has_scores
+        assert opened(tmp_path, "train.jsonl", content, text=["premise", name]).has_scores
     # Labels of a test set are not read.
-    assert opened(tmp_path, "train.jsonl", content, Given(["premise", name]), labelled=False).num_texts == 2
+    assert opened(tmp_path, "train.jsonl", content, text=["premise", name], labelled=False).num_texts == 2
 
 
 @pytest.mark.parametrize("label, numbers, is_told", [
@@ -187,15 +213,15 @@ def test_of_scores_the_upper_half_are_pairs(tmp_path, capsys):
     ("train.tsv", lines([*TRIPLE, 1], [*TRIPLE, 0]), {}, ("column 4", "3 texts", "--text_column")),
     ("train.tsv", lines(["sentence1", "sentence2", "label"], [*PAIR, "good"]), {},
      ("column label has 'good'",)),
-    ("train.tsv", lines(["sentence1", "sentence2"], PAIR), dict(texts=["sentence1", "other"]),
+    ("train.tsv", lines(["sentence1", "sentence2"], PAIR), dict(text=["sentence1", "other"]),
      ("no column 'other' for --text_column", "sentence1, sentence2")),
-    ("train.tsv", lines(PAIR), dict(texts=["1", "1"]), ("a column of their own",)),
+    ("train.tsv", lines(PAIR), dict(text=["1", "1"]), ("--text_column must name different columns",)),
     ("train.json", "{}", {}, ("has no 'data'",)),
     ("train.tsv", lines(["sentence1", "sentence2", "label"], [*PAIR, "neutral"]), {},
      ("holds no examples",))])
 def test_bad_input_is_one_line_that_says_where(name, content, given, parts, tmp_path):
     with pytest.raises(UserError) as error:
-        list(opened(tmp_path, name, content, Given(**given)).examples())
+        list(opened(tmp_path, name, content, **given).examples())
     for part in parts:
         assert part in str(error.value)
     assert "\n" not in str(error.value)
@@ -226,7 +252,7 @@ def features_of(texts, indices, **changes):
 def test_a_batch_holds_the_texts_of_its_examples(tiny_model, tmp_path):
     rows, encoding = pairs(30), tiny_model.encoding(24)
     path = write(tmp_path / "train.tsv", rows)
-    texts = data.load(files.open_file(str(path), Given(), labelled=True), encoding, "old: ",
+    texts = data.load(files.open_file(str(path), {}, None, labelled=True), encoding, "old: ",
                       str(tmp_path / "store"))
     batch, tokenizer = features_of(texts, [4, 0, 7]), encoding.tokenizer
 
@@ -282,7 +308,7 @@ def test_the_keys_are_those_of_all_first_rows(tmp_path, capsys):
     content = "".join(json.dumps(row) + "\n" for row in rows)
     with pytest.raises(UserError, match="line 1: the object has no 'negative'; .*--text_column"):
         list(opened(tmp_path, "train.jsonl", content).examples())
-    file = opened(tmp_path, "train.jsonl", content, Given(["anchor", "positive"]))
+    file = opened(tmp_path, "train.jsonl", content, text=["anchor", "positive"])
     assert [example.texts for example in file.examples()] == [("a cat", "a dog"), ("a", "b")]
     content = '{"x": "a cat", "y": "a dog"}\n{"note": "new", "x": "a", "y": "b"}\n'
     assert opened(tmp_path, "train.jsonl", content).num_texts == 2
@@ -313,5 +339,5 @@ def test_texts_that_are_not_read_are_a_warning(header, flag, tmp_path, capsys):
     assert opened(tmp_path, "train.csv", content).num_texts == 2
     said = capsys.readouterr().err
     assert "WARNING" in said and "are not read" in said and f"set --text_column={flag}" in said
-    assert opened(tmp_path, "train.csv", content, Given(flag.split(","))).num_texts == 3
+    assert opened(tmp_path, "train.csv", content, text=flag.split(",")).num_texts == 3
     assert "WARNING" not in capsys.readouterr().err

@@ -36,10 +36,10 @@ def pool_of(vectors, texts, scores):
                            scores[:, np.newaxis]], 1).astype(np.float32)
 
 
-def in_tensorflow(pool, num_texts, objective):
+def in_tensorflow(pool, num_texts, objective, sizes=()):
     with tf.Graph().as_default(), plain_session() as session:
         rows = tf.constant(pool)
-        loss = _loss(rows, num_texts, SIZE, objective)
+        loss = _loss(rows, num_texts, SIZE, objective, sizes)
         value, gradient = session.run([loss, tf.gradients(loss, rows)[0]])
     assert not gradient[:, num_texts * SIZE:-1].any()  # of the keys
     return value, gradient[:, :num_texts * SIZE].reshape(COUNT, num_texts, SIZE)
@@ -50,7 +50,7 @@ def in_tensorflow(pool, num_texts, objective):
 def test_the_ranking_loss_is_that_of_all_candidates_but_equal_texts(num_texts, symmetric, sizes):
     vectors, texts = vectors_of(num_texts), keys_of(num_texts)
     value, gradient = in_tensorflow(pool_of(vectors, texts, np.zeros(COUNT)), num_texts, Objective(
-        "ranking", TEMPERATURE, symmetric, sizes))
+        "ranking", TEMPERATURE, symmetric), sizes)
     expected = of_sizes(vectors, sizes or (SIZE,), lambda part: ranked(part, texts, symmetric, TEMPERATURE))
     np.testing.assert_allclose(value, expected[0], rtol=1e-5)
     np.testing.assert_allclose(gradient, expected[1], atol=1e-5)
@@ -59,7 +59,7 @@ def test_the_ranking_loss_is_that_of_all_candidates_but_equal_texts(num_texts, s
 
 @pytest.mark.parametrize("num_texts, symmetric", ((2, False), (4, True)))
 def test_a_training_learns_something_if_its_loss_is_below_that_of_equal_vectors(num_texts, symmetric):
-    objective = Objective("ranking", TEMPERATURE, symmetric, ())
+    objective = Objective("ranking", TEMPERATURE, symmetric)
     texts = np.arange(COUNT * num_texts).reshape(COUNT, num_texts)
     value, _ = in_tensorflow(pool_of(np.ones([COUNT, num_texts, SIZE]), texts, np.zeros(COUNT)),
                              num_texts, objective)
@@ -72,7 +72,7 @@ def test_a_training_learns_something_if_its_loss_is_below_that_of_equal_vectors(
 def test_the_loss_of_scores_is_cosent(scores, sizes):
     vectors, scores = vectors_of(2), np.array(scores, np.float64)
     value, gradient = in_tensorflow(pool_of(vectors, keys_of(2), scores), 2, Objective(
-        "score", TEMPERATURE, False, sizes))
+        "score", TEMPERATURE), sizes)
     expected = of_sizes(vectors, sizes or (SIZE,), lambda part: cosent(part, scores, TEMPERATURE))
     np.testing.assert_allclose(value, expected[0], rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(gradient, expected[1], atol=1e-5)
@@ -83,7 +83,7 @@ def test_where_there_is_no_negative_the_loss_is_0_not_infinite():
     """One example, or equal texts: all candidates but an anchor's own are masked."""
     value, gradient = in_tensorflow(
         pool_of(vectors_of(2), np.zeros([COUNT, 2], int), np.zeros(COUNT)), 2,
-        Objective("ranking", TEMPERATURE, True, ()))
+        Objective("ranking", TEMPERATURE, symmetric=True))
     assert value == 0 and not gradient.any()
     with tf.Graph().as_default(), plain_session() as session:
         vectors, keys = tf.ones([1, 2, SIZE]), tf.zeros([1, 2, 2])

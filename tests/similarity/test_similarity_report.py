@@ -10,7 +10,7 @@ import pytest
 from conftest import sentences
 from runs.report_page import number
 from similarity import data, evaluation, report
-from similarity.files import Given, open_file
+from similarity.files import open_file
 from similarity_files import write
 from similarity_reference import unit
 
@@ -29,7 +29,7 @@ class Mistake(NamedTuple):
 def shown(tiny_model, tmp_path):
     """Measures a file with random vectors: what is shown of it, and its texts with their vectors."""
     def measure(rows):
-        texts = data.load(open_file(str(write(tmp_path / "dev.tsv", rows)), Given(), labelled=True),
+        texts = data.load(open_file(str(write(tmp_path / "dev.tsv", rows)), {}, None, labelled=True),
                           tiny_model.encoding(), "", str(tmp_path / "store"))
         vectors = unit(np.random.RandomState(0).normal(size=(len(texts), SIZE))).astype(np.float32)
         job = mock.Mock()

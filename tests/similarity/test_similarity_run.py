@@ -208,7 +208,7 @@ def test_a_single_text_and_its_positive_have_different_masks(dropout, tiny_model
     config = tiny_model.config(hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
     texts = data.encode([Example((text,)) for text in sentences(6)], tiny_model.encoding(LENGTH), "")
     features = texts.training_source().fetch(np.arange(6), LENGTH, LENGTH)
-    forward = model.training_forward_of(config, "mean", Objective("ranking", 0.05, False, ()), 2)
+    forward = model.training_forward_of(config, "mean", Objective("ranking"), 2)
     with plain_session() as session:
         outputs = forward({name: tf.constant(value) for name, value in features.items()},
                           Mode(True, tf.constant([7, 3], tf.int64)))

@@ -18,7 +18,7 @@ LINES = "The quiet sailors wait, near the bridge.\nTwo farmers sleep, beside a h
 def find_in(tmp_path, content, trained=None, **given):
     (tmp_path / "texts.csv").write_text(content)
     table = table_head.read(str(tmp_path / "texts.csv"), None)
-    return columns.find(table, columns.Roles(**given), labelled=False, takes_pairs=False, trained=trained)
+    return columns.find(table, given, labelled=False, takes_pairs=False, trained=trained).columns("text")
 
 
 @pytest.mark.parametrize("trained", [
@@ -27,11 +27,11 @@ def find_in(tmp_path, content, trained=None, **given):
 def test_csv_that_may_be_texts_with_commas_is_refused_with_the_ways_out(trained, tmp_path):
     with pytest.raises(UserError, match="texts.csv is CSV without a header.* .txt.* --text_column"):
         find_in(tmp_path, LINES, trained)
-    assert find_in(tmp_path, LINES, trained, text="2").text == "2"
-    assert find_in(tmp_path, "text,label\n" + LINES, trained).text == "text"
-    assert find_in(tmp_path, '"The quiet sailors wait, near the bridge."\n', trained).text == "1"
+    assert find_in(tmp_path, LINES, trained, text=["2"]) == ["2"]
+    assert find_in(tmp_path, "text,label\n" + LINES, trained) == ["text"]
+    assert find_in(tmp_path, '"The quiet sailors wait, near the bridge."\n', trained) == ["1"]
     if trained and trained.label == "1":  # the columns of the training decide
-        assert find_in(tmp_path, 'good,"the sea, it is calm"\nbad,the rain fell\n', trained).text == "2"
+        assert find_in(tmp_path, 'good,"the sea, it is calm"\nbad,the rain fell\n', trained) == ["2"]
 
 
 @pytest.mark.parametrize("mark, header", [(";", ["id;text"]), ("\t", []), (";", ["7;a text"])])
@@ -42,9 +42,9 @@ def test_csv_with_other_marks_between_its_columns_is_refused(mark, header, tmp_p
         content = content.replace(", old", "")
     with pytest.raises(UserError, match="texts.csv has no commas between columns.*by tabs in .tsv.*--text_column=1"):
         find_in(tmp_path, content, trained)
-    assert find_in(tmp_path, content, text="1").text == "1"
+    assert find_in(tmp_path, content, text=["1"]) == ["1"]
     for others in ("a text; of two parts\nthe cat\n", f"a{mark}b\n", f"a{mark}b\na{mark}b{mark}c\n"):
-        assert find_in(tmp_path, others).text == "1"
+        assert find_in(tmp_path, others) == ["1"]
 
 
 @pytest.mark.parametrize("kind, labels, others", [
@@ -78,7 +78,7 @@ def test_the_columns_of_the_training_are_named_and_checked_by_their_values(kind,
 def test_a_first_line_that_is_taken_for_a_text_is_told(name, first, header, is_told, tmp_path, capsys):
     (tmp_path / name).write_text("".join(f"{line}\n" for line in [first, "the rain fell", "the sea is calm"]))
     odd = OddRows("")
-    examples, _ = columns.read_texts(str(tmp_path / name), columns.Roles(), header, odd, takes_pairs=False)
+    examples, _ = columns.read_texts(str(tmp_path / name), {}, header, odd, takes_pairs=False)
     assert len(list(examples)) == (2 if header or first == "text" else 3)
     said = f"{name}: no header line: its first line, 'message', is a text; --header changes that"
     assert (said in capsys.readouterr().err) == is_told
@@ -109,3 +109,10 @@ def test_a_model_of_numbered_columns_reads_files_without_a_header(tmp_path):
 def test_other_numbers_are_no_header(content, tmp_path):
     (tmp_path / "train.csv").write_text(content)
     assert not table_head.read(str(tmp_path / "train.csv"), None).header
+
+
+def test_the_flag_of_second_texts_decides_in_a_file_of_two_columns_without_a_header(tmp_path):
+    (tmp_path / "texts.tsv").write_text("the cat\ta dog\n")
+    table = table_head.read(str(tmp_path / "texts.tsv"), False)
+    for given, texts in (({}, (0, 1)), ({"text_pair": ["1"]}, (1, 0))):
+        assert columns.find(table, given, labelled=False, takes_pairs=None).split().columns.texts == texts

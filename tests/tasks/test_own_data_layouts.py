@@ -142,12 +142,13 @@ def test_columns_of_labels_are_found_by_name_in_the_other_files(tmp_path):
     assert rows_of(task, "test") == [("the text 7", None, None)]
     single = columns.Trained("2", None, "1,3", None, 4)
     table = table_head.Table("x", "tsv", (), 2, [["the text", "more"]])
-    assert single.roles_in(table) == ("1", None, "1,2")
+    assert single.roles_in(table) == {"text": ["1"], "label": ["1", "2"]}
 
 
 @pytest.mark.parametrize("header, found", [
-    ("ID,UTTERANCE,Title", ("UTTERANCE", None, None)), ("utterance,INTENT,x", ("utterance", None, "INTENT")),
-    ("UTTERANCE,Utterance,x", ("Utterance", None, None)), ("UTTERANCE,utterance,x", (None, None, None))])
+    ("ID,UTTERANCE,Title", {"text": ["UTTERANCE"]}),
+    ("utterance,INTENT,x", {"text": ["utterance"], "label": ["INTENT"]}),
+    ("UTTERANCE,Utterance,x", {"text": ["Utterance"]}), ("UTTERANCE,utterance,x", {})])
 def test_the_columns_of_the_training_are_found_in_another_case(header, found):
     table = table_head.Table("x", "csv", tuple(header.split(",")), 3, [["1", "the text", "2"]])
     assert columns.Trained("Utterance", None, "Intent", None, 3).roles_in(table) == found
@@ -187,6 +188,17 @@ def test_one_1_in_every_row_is_one_class(name, tmp_path, capsys):
         name) or jsonl([[1, 1, 0] if name == "lists" else dict(trip=1, room=1, staff=0)])
     with pytest.raises(UserError, match="dev.*, line .*--label_kind=multi_label"):
         labels_of(make_task(tmp_path, {file: text, file.replace("train", "dev"): text + more}), "dev")
+
+
+@pytest.mark.parametrize("text, more", [
+    (rows(COLUMNS, [(1, 0, 0), (0, 0, 0), (0, 1, 0)] * 2, CSV), ""),
+    ("text,label\na b,room;staff\nc d,room\ne f,staff\n", "--label_separator=';'"),
+    (rows(COLUMNS, FLAGS, CSV), None)])
+def test_the_log_says_where_no_example_has_several_labels(text, more, tmp_path, capsys):
+    assert make_task(tmp_path, {"train.csv": text}, label_kind="multi_label").kind.name == "multi_label"
+    said = capsys.readouterr().err
+    assert ("no example has more than one" in said) == (more is not None)
+    assert ("seems to be several" in said) == bool(more) and (more or "") in said
 
 
 @pytest.mark.parametrize("absent, present", [("-1", "1"), ("", "x"), ("nan", "1.0")])
