@@ -42,9 +42,9 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(items):
     """Marks the tests of slow.txt as slow. A line is a file or a test, and may name the only runtime that tries it."""
     with open(os.path.join(ROOT, "tests", "slow.txt"), encoding="utf-8") as file:
-        lines = [line.rstrip("\n").partition(" ") for line in file]
-    slow = {name: runtime_alone for name, _, runtime_alone in lines}
-    assert len(slow) == len(lines), "slow.txt has a line twice: the later one would decide where the test runs"
+        lines = [line.rstrip("\n").partition(" ")[::2] for line in file]
+    slow = dict(lines)
+    assert len(slow) == len(lines), "slow.txt has a name twice"
     other = "2.15" if runtime.IS_TENSORFLOW_1 else "1.15"
     for item in items:
         path = os.path.relpath(str(item.fspath), os.path.join(ROOT, "tests"))
@@ -59,9 +59,6 @@ class TinyModel(NamedTuple):
     vocab_file: str
     bert_config_file: str
     init_checkpoint: str
-
-    def flags(self):
-        return [f"--{name}={value}" for name, value in self._asdict().items()]
 
     def config(self, **changes):
         from modeling import BertConfig
@@ -168,6 +165,13 @@ def models(tiny_model, tiny_classifier, tmp_path_factory):
     """Models made by the commands from one another; a test that changes one makes a copy."""
     from models_of_commands import make_all
     return make_all(tiny_model, tiny_classifier, tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory):
+    from browser import Browser
+    with Browser(tmp_path_factory.mktemp("browser")) as browser:
+        yield browser
 
 
 def sentences(count: int, seed: int = 0):

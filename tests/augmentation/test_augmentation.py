@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 
 import processes
-from augmentation import masked_lm, run
+from augmentation import run
 from augmentation.masked_lm import WordPositions
 from augmentations import SETTINGS, augment_here, write_cola
 from commands import arguments, ends_with_error
 from conftest import on_tensorflow_1, on_tensorflow_2, sentences
-from engine import progress
 from masked_lm import OneAtATime, write_tiny_masked_lm
 from task_files import user_task
 from tasks.data import read_examples
@@ -115,19 +114,6 @@ def test_it_is_the_plain_algorithm(model, glove, tmp_path):
     assert len(lines) > 3 * len(TEXTS)
 
 
-def test_its_progress_is_shown_by_words_and_kept_every_few_hundred_of_them(
-        model, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(progress, "LINE_SECONDS", -1)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0})  # a chunk for each core
-    write_cola(tmp_path / "cola", ["old small house"] * 300)
-    augment_here(model, tmp_path / "out", task_name="cola", data_dir=tmp_path / "cola")
-    said = capsys.readouterr().err
-    shown = re.findall(r"Augmenting train\.tsv: (\d+)/300 examples(?:, [\d.,]+ examples/s)?, "
-                       r"[\d.,]+ words/s", said)
-    assert shown.count("0") > 1 and sorted(set(map(int, shown))) == [0, 64, 128, 192, 256]
-    assert re.search(r"train\.tsv: 300 examples in .* words/s", said)
-
-
 def test_replicas_batches_and_pieces_of_work_change_no_byte(model, glove, tmp_path, monkeypatch):
     write_cola(tmp_path / "cola", TEXTS * 3)
     flags = {"task_name": "cola", "data_dir": tmp_path / "cola", "glove_embs": glove}
@@ -153,16 +139,8 @@ def random_places(lengths):
         np.repeat(lengths, lengths), np.concatenate([np.arange(n) for n in lengths]))
 
 
-def test_what_rounding_could_decide_is_decided_alone(model, monkeypatch):
-    places = random_places([1, 2, 7, 12, 30])
-    with language_model(model, num_cpu_replicas=2) as batched:
-        expected = batched.candidates(places)
-        monkeypatch.setattr(masked_lm, "_SCORE_TOLERANCE", np.inf)
-        np.testing.assert_array_equal(batched.candidates(places), expected)
-
-
-@pytest.mark.parametrize("max_seq_length", [3, 8])
-def test_a_long_text_is_seen_through_a_window_around_the_word(model, max_seq_length):
+def test_a_long_text_is_seen_through_a_window_around_the_word(model):
+    max_seq_length = 8
     places = random_places([600, 5, 38, 39])
     is_word = np.array([token.isalpha() for token in FullTokenizer(model.vocab_file).vocab])
     with language_model(model, max_seq_length=max_seq_length) as lm, OneAtATime(
@@ -207,28 +185,6 @@ def test_both_texts_of_a_pair_vary_beside_the_other_as_it_is(model, tmp_path):
     assert (tmp_path / "out" / "dev.tsv").read_text() == "the dev set"
 
 
-@on_tensorflow_2
-def test_chinese_varies_by_characters(tiny_model, tmp_path):
-    characters = "我喜欢这部电影很好看他书本大小猫狗"
-    vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *characters, "##影", "the", "cat", "。"]
-    model = write_tiny_masked_lm(tiny_model, tmp_path / "model", vocab)
-    texts = ["我喜欢这部电影。", "他很喜欢书cat"]
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "train.tsv").write_text(
-        "label\ttext_a\n" + "".join(f"{index}\t{text}\n" for index, text in enumerate(texts)),
-        encoding="utf-8")
-    lines = augment_here(model, tmp_path / "out", task_name="file", data_dir=tmp_path / "data")
-    assert lines[:2] == ["label\ttext_a", f"0\t{texts[0]}"]
-    rows = [line.split("\t") for line in lines[1:]]
-    assert len(rows) > 6 and [row[1] for row in rows if row[0] == "1"][0] == texts[1]
-    for label, text in rows:
-        assert len(text) == len(texts[0]) or label == "1"
-        assert all(before == after for before, after in zip(texts[int(label)], text)
-                   if before in "我他这很。")
-    assert all(set(text) <= set(characters) for label, text in
-               ((label, text[:-1]) for label, text in rows if label == "0"))
-
-
 ROWS = [('He said "the cat, old" ', "x, \"y\"", ["a", "b"]), ("dog\tsees\nriver 'small", "2", [])]
 
 
@@ -265,7 +221,7 @@ def test_a_file_of_ones_own_keeps_its_format_its_columns_and_its_labels(name, mo
 # --- As people run it --------------------------------------------------------------------
 
 
-NUM_ROWS = 400
+NUM_ROWS = 200
 
 
 @pytest.fixture(scope="module")
@@ -283,14 +239,14 @@ PROGRAM = """
 import sys
 from augmentation import run
 from engine.cli import command
-run._WORDS_AT_A_TIME = {"CPU": %d}
+run._WORDS_AT_A_TIME = {"CPU": 30}
 command.run(run.main, run.define_flags(), usage="", argv=sys.argv)
 """
 
 
-def start(flags, output_dir, chunk_words=30) -> subprocess.Popen:
+def start(flags, output_dir) -> subprocess.Popen:
     return processes.start(
-        ["-c", PROGRAM % chunk_words, *arguments({**flags, "output_dir": output_dir})],
+        ["-c", PROGRAM, *arguments({**flags, "output_dir": output_dir})],
         env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
 
 
@@ -300,13 +256,13 @@ def num_lines(path) -> int:
 
 @on_tensorflow_1
 def test_killed_and_told_to_end_it_ends_with_the_bytes_of_the_uninterrupted_run(
-        model, flags, tmp_path):
+        model, flags, tmp_path, capsys):
     augment_here(model, tmp_path / "whole", **flags)
     out = tmp_path / "out"
     generator = random.Random(1)
     for number in (signal.SIGKILL, signal.SIGTERM):
         process = start(flags, out)
-        wanted = num_lines(out / "train.tsv.part") + generator.randint(1, 300)
+        wanted = num_lines(out / "train.tsv.part") + generator.randint(1, 150)
         processes.wait_until(process, lambda: num_lines(out / "train.tsv.part") >= wanted)
         process.send_signal(number)
         said = process.communicate()[1]
@@ -315,25 +271,21 @@ def test_killed_and_told_to_end_it_ends_with_the_bytes_of_the_uninterrupted_run(
     assert f"of {NUM_ROWS} examples are done; the same command goes on" in said
     assert "Traceback" not in said
     done = int(said.splitlines()[-1].split(": ")[1].split(" ")[0])
-    process = start(flags, out, chunk_words=200)  # as a version with other chunks goes on
-    said = process.communicate()[1]
-    assert process.returncode == 0, said
-    assert f"Augmenting train.tsv: {NUM_ROWS - done} examples in " in said  # and none again
+    capsys.readouterr()
+    augment_here(model, out, **flags)  # with other chunks
+    assert f"Augmenting train.tsv: {NUM_ROWS - done} examples in " in capsys.readouterr().err  # and none again
     assert (out / "train.tsv").read_bytes() == (
         tmp_path / "whole" / "train.tsv").read_bytes()
-    again = start(flags, out).communicate()[1]
-    assert "is whole: nothing is left to do" in again
+    augment_here(model, out, **flags)
+    assert "is whole: nothing is left to do" in capsys.readouterr().err
     assert sorted(os.listdir(str(out))) == ["train.tsv", "train.tsv.json"]
 
 
 @pytest.mark.parametrize("changes, words", [
-    ({"data_dir": "missing"}, ("missing/train.tsv", "No such file")),
     ({"glove_embs": "broken.txt"}, ("broken.txt, line 2", "must be a word and 2 numbers")),
-    ({"glove_embs": "missing.txt"}, ("--glove_embs missing.txt", "No such file")),
     ({"init_checkpoint": "encoder"}, ("no masked-LM head (cls/predictions/...)",)),
     ({"vocab_file": "unmasked.txt"}, ("unmasked.txt lacks [MASK]",)),
     ({"M": 20}, ("--M=20", "only 21 words")),
-    ({"N": 0}, ("--N=0",)),
     ({"p": 1.5}, ("--p=1.5", "between 0 and 1")),
     ({"max_seq_length": 41}, ("--max_seq_length=41", "only 40 positions")),
     ({"output_dir": "good"}, ("--output_dir: good/train.tsv is also an input",)),
@@ -352,9 +304,3 @@ def test_wrong_input_is_one_line(
     with ends_with_error(capsys, *words):
         augment_here(model, tmp_path / "out", **{**flags, "data_dir": "good", **changes})
     assert not (tmp_path / "out" / "train.tsv").exists()
-
-
-def test_a_set_without_variants_is_said(model, flags, tmp_path, capsys):
-    write_cola(tmp_path / "cola", ["of the"])
-    augment_here(model, tmp_path / "out", **{**flags, "data_dir": tmp_path / "cola"})
-    assert "none of these examples has a variant" in capsys.readouterr().err

@@ -58,12 +58,11 @@ def value_and_gradients(loss, student, teacher, *arguments):
         return session.run([value, gradients[0]], dict(zip(inputs, (student, teacher))))
 
 
-@pytest.mark.parametrize("padding", [0, 4])
 @pytest.mark.parametrize("loss, formula, shape_of", [
     (losses.attention_loss, attention_formula, lambda length: [HEADS, length, length]),
     (losses.hidden_loss, hidden_formula, lambda length: [length, HIDDEN])])
-def test_a_loss_over_tokens_is_its_formula_on_the_real_ones(loss, formula, shape_of, padding):
-    random, longest = np.random.RandomState(1), max(LENGTHS) + padding
+def test_a_loss_over_tokens_is_its_formula_on_the_real_ones(loss, formula, shape_of):
+    random, longest = np.random.RandomState(1), max(LENGTHS) + 4  # of padding
     students, teachers = ([random.normal(size=shape_of(length)) for length in LENGTHS]
                           for _ in range(2))
     student, teacher = (padded(examples, shape_of(longest), random)
@@ -82,9 +81,7 @@ def test_a_loss_over_tokens_is_its_formula_on_the_real_ones(loss, formula, shape
 
 
 @pytest.mark.parametrize("loss, formula, arguments", [
-    (losses.soft_cross_entropy, classes_formula, [1.0]),
     (losses.soft_cross_entropy, classes_formula, [3.0]),
-    (losses.soft_sigmoid_cross_entropy, several_classes_formula, [1.0]),
     (losses.soft_sigmoid_cross_entropy, several_classes_formula, [3.0]),
     (losses.output_error, lambda student, teacher: ((student - teacher)**2).mean(), [])])
 def test_a_loss_of_outputs_is_its_formula_at_any_temperature(loss, formula, arguments):

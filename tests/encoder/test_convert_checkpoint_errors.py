@@ -50,30 +50,26 @@ def set_tensors(change_tensors):
     return change
 
 
-def only_a_pickle(folder):
-    os.rename(os.path.join(folder, "model.safetensors"), os.path.join(folder, "pytorch_model.bin"))
+def only_a_pickle(name):
+    return lambda folder: os.rename(os.path.join(folder, "model.safetensors"), os.path.join(folder, name))
 
 
 @pytest.mark.parametrize("damage, message", [
     (remove("config.json"), "config.json: No such file"),
     (remove("model.safetensors"), "model.safetensors: No such file"),
     (remove("vocab.txt"), "vocab.txt: No such file"),
-    (only_a_pickle, "pytorch_model.bin is a pickle"),
+    (only_a_pickle("pytorch_model.bin"), "pytorch_model.bin is a pickle"),
+    (only_a_pickle("pytorch_model.bin.index.json"), "is a pickle"),
     (truncate("model.safetensors", 5000), "truncated"),
-    (truncate("config.json", 20), "not valid JSON"),
     (truncate("vocab.txt", 0), "vocab.txt is empty"),
     (write("vocab.txt", "x\n" * (VOCAB + 1)), "vocabulary .* 31 entries, .* vocab_size 30"),
     (set_config(model_type="roberta"), "model_type is 'roberta'; only models of BERT's own shape"),
     (set_config(model_type="ernie", use_task_id=True), "use_task_id is True"),
     (set_config(position_embedding_type="relative_key"), "position_embedding_type"),
     (set_config(hidden_act="swish"), "hidden_act is 'swish'.*gelu_new"),
-    (set_config(hidden_act=["gelu"]), r"hidden_act is \['gelu'\]; can be converted"),
     (set_config(num_attention_heads=5), "config.json: .*12.*5"),
-    (set_config(hidden_size=None), "hidden_size is None"),
-    (set_config(initializer_range="x"), "initializer_range is 'x'"),
     (set_config(intermediate_size=21), "intermediate.dense.weight has the shape .20, 12."),
     (set_config(num_hidden_layers=3), "lacks 16 of the 53 variables of a BERT's encoder"),
-    (set_config(num_hidden_layers=10**19), "config.json: 10,0.* layers of 12 .* is a number wrong"),
     (set_config(num_hidden_layers=1), "holds bert.encoder.layer.1.*different models"),
     (set_tensors(lambda tensors: tensors.pop("pooler.dense.bias")), "lacks 1 of the 2 .* pooler"),
     (set_tensors(lambda tensors: tensors.update(
@@ -87,7 +83,6 @@ def test_a_bad_hugging_face_folder_is_one_clear_line(bare_encoder, tmp_path, dam
 
 
 @pytest.mark.parametrize("damage, message", [
-    (remove("bert_config.json"), "holds no bert_config.json; copy there"),
     (remove("bert_model.ckpt.index"), "checkpoint"),
     (truncate("bert_model.ckpt.data-00000-of-00001", 2000), "cut short"),
     (truncate("bert_model.ckpt.index", 40), "is no TensorFlow checkpoint, or is damaged"),
@@ -139,7 +134,6 @@ def test_the_same_conversion_again_finds_its_folder_whole(bare_encoder, tmp_path
 
 @pytest.mark.parametrize("arguments, message", [
     ([], "one of --from_huggingface, --from_tensorflow and --from_checkpoint"),
-    (["--from_huggingface=x", "--from_tensorflow=x"], "one of"),
     (["--from_huggingface=x"], "--output_dir is required"),
     (["--from_huggingface=x", "--output_dir=y", "--vocab_file=z"],
      "--vocab_file does not go with --from_huggingface"),

@@ -98,13 +98,10 @@ def test_the_kind_of_its_labels_can_be_said(
 
 @pytest.mark.parametrize("changes, message", [
     (dict(labels=["a", "b"]), "--labels names 2 labels, and the classifier has 3 outputs"),
-    (dict(labels=[]), "--labels names 0 labels"),
     (dict(labels=["a", "b", "a"]), "--labels has the same label twice: a, b, a"),
-    (dict(labels=["a", " ", "c"]), "--labels has an empty label"),
     (dict(labels=[], label_kind="regression"), "a regression has one output"),
     (dict(max_seq_length=17), "--max_seq_length=17: the model has only 16 positions"),
     (dict(bert_config_file=None), "foreign holds no bert_config.json; copy there"),
-    (dict(vocab_file="/no/where.txt"), "where.txt: No such file"),
     (dict(source="source"), "is a Hugging Face folder: python -m encoder.convert --from_hugg"),
 ])
 def test_what_does_not_fit_is_one_clear_line_and_nothing_is_written(

@@ -11,7 +11,7 @@ import pytest
 import processes
 import run_classifier
 from commands import arguments, ends_with_error, run_here
-from conftest import write_cola
+from conftest import on_tensorflow_2, write_cola
 from encoder import convert, model_files, model_flags, vocabulary
 from engine.disk import files
 from engine.errors import UserError
@@ -20,6 +20,7 @@ from modeling import BertConfig
 from pretraining import run as pretraining, score
 from pretraining_files import LENGTH, PREDICTIONS, write_frozen
 from shell_scripts import assert_one_error_line, run
+from runs import predict
 from tasks import model_folder
 from shell_scripts import bare_machine_fixture  # noqa: F401 (a fixture)
 
@@ -193,36 +194,26 @@ def test_a_description_that_is_not_the_model_s_is_one_line(changes, said, tuned)
         model_folder.load(model_files.open_folder(str(tuned), "--output_dir"))
 
 
-def test_labels_may_be_given_better_names(tuned):
-    path = tuned / "task.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "labels": ["bad", "good"]}))
-    assert model_folder.load(model_files.open_folder(str(tuned), "--output_dir"))[0].kind.labels == ("bad", "good")
-
-
-def with_rows_exchanged(text):
-    """A vocabulary with two words in each other's rows."""
-    return text.replace("\ncat\ndog\n", "\ndog\ncat\n")
-
-
-@pytest.mark.parametrize("name, change, said", [
-    ("vocab.txt", with_rows_exchanged, "its vocabulary is not that of its training"),
-    ("task.json", lambda text: text.replace('"0"', '"x"').replace('"1"', '"0"').replace('"x"', '"1"'),
-     "its label set is not that of its training"),
-    ("task.json", lambda text: text.replace('"max_seq_length": 24', '"max_seq_length": 23'), "--max_seq_length"),
-    ("bert_config.json", lambda text: text.replace('"gelu"', '"relu"'), "its model config is not that of its")])
-def test_a_file_of_another_model_is_refused_in_a_training_s_folder_and_in_an_export(name, change, said, tuned, capsys):
+@on_tensorflow_2
+def test_a_file_of_another_model_is_refused_in_a_training_s_folder_and_in_an_export(tuned, capsys):
     run_here(dict(output_dir=tuned, do_export=True))
-    for folder, inside in ((tuned, tuned), (tuned / "export", tuned / "export" / "assets.extra")):
-        own = (inside / name).read_text()
-        assert change(own) != own
-        (inside / name).write_text(change(own))
-        done = processes.run(["-m", "runs.predict", f"--output_dir={folder}", "--num_cpu_replicas=1"], input="the cat\n")
-        assert done.returncode == 2 and done.stdout == "", done.stderr
-        line = done.stderr.splitlines()[-1]
-        assert line.startswith(f"error: --output_dir={folder}: ") and said in line and str(inside) in line
-        with ends_with_error(capsys, f"--from_tensorflow={folder}: ", said):
-            run_here(dict(from_tensorflow=folder, output_dir=tuned / "converted"), convert)
-        (inside / name).write_text(own)
+    for name, change, said in (
+            ("vocab.txt", lambda text: text.replace("\ncat\ndog\n", "\ndog\ncat\n"),
+             "its vocabulary is not that of its training"),
+            ("task.json", lambda text: text.replace('"0"', '"x"').replace('"1"', '"0"').replace('"x"', '"1"'),
+             "its label set is not that of its training"),
+            ("task.json", lambda text: text.replace("_length\": 24", "_length\": 23"), "--max_seq_length"),
+            ("bert_config.json", lambda text: text.replace('"gelu"', '"relu"'), "its model config is not that of its")):
+        for folder, inside in ((tuned, tuned), (tuned / "export", tuned / "export" / "assets.extra")):
+            own = (inside / name).read_text()
+            assert change(own) != own
+            (inside / name).write_text(change(own))
+            for flags, module in ((dict(from_tensorflow=folder, output_dir=tuned / "converted"), convert),
+                                  (dict(output_dir=folder, input_file=tuned / "vocab.txt"), predict)):
+                with ends_with_error(capsys, f"={folder}: ", said, str(inside)):
+                    run_here(flags, module)
+            assert capsys.readouterr().out == ""
+            (inside / name).write_text(own)
 
 
 def test_better_names_of_labels_are_said(tuned):

@@ -1,6 +1,5 @@
 """A real browser that a test drives: Chromium, over the pipe of its debugging protocol."""
 
-import base64
 import json
 import os
 import shutil
@@ -111,11 +110,3 @@ class Browser:
         for kind in ("keyDown", "keyUp"):
             self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, modifiers=modifiers,
                       windowsVirtualKeyCode=codes[key], **({"text": text} if text and kind == "keyDown" else {}))
-
-    def screenshot(self, path: str) -> None:
-        """Writes the whole page as a PNG."""
-        size = self.call("Page.getLayoutMetrics")["cssContentSize"]
-        found = self.call("Page.captureScreenshot", captureBeyondViewport=True, clip={
-            "x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1})
-        with open(path, "wb") as file:
-            file.write(base64.b64decode(found["data"]))

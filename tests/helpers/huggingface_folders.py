@@ -102,6 +102,24 @@ def numpy_bert(tensors, activation, ids, mask, segments):
     return [found["embedding"], found["layer_0"], found["layer_1"]], found["pooled"]
 
 
+def numpy_states(source, *texts):
+    """The states of texts' tokens [length, hidden], the pooled output [hidden], and the folder's tensors.
+
+    WordPiece by hand: [CLS] 2, [SEP] 3, word 5, ##s 6.
+    """
+    tensors = load_file(os.path.join(str(source), "model.safetensors"))
+    ids, segments = [2], [0]
+    for number, text in enumerate(texts):
+        pieces = [piece for word in text.split() for piece in [5] + [6] * word.endswith("s")] + [3]
+        ids += pieces
+        segments += [number] * len(pieces)
+    bare = {name.replace("bert.", "", 1): value for name, value in tensors.items()}
+    unused = {name: np.zeros(shape, np.float32) for name, shape in POOLER.items()}
+    states, pooled = numpy_bert({**unused, **bare}, "gelu_erf", np.array([ids]), np.ones([1, len(ids)], int),
+                                np.array([segments]))
+    return states[-1][0], pooled[0], tensors
+
+
 # Kind of the labels → Hugging Face's problem type, labels, what logits [n, labels] mean.
 KINDS = {
     "classes": ("single_label_classification", ("good, very", "bad", "neither"),

@@ -10,6 +10,7 @@ import threading
 import time
 
 import numpy as np
+import pytest
 
 import processes
 from conftest import ROOT, checkpoint_values
@@ -118,6 +119,21 @@ def wait_until(condition):
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+def assert_close(values, expected):
+    """Equal JSON values, numbers up to 1e-5."""
+    if isinstance(expected, dict):
+        assert values.keys() == expected.keys()
+        values, expected = list(values.values()), list(expected.values())
+    if isinstance(expected, list):
+        assert len(values) == len(expected)
+        for one, other in zip(values, expected):
+            assert_close(one, other)
+    elif isinstance(expected, float):
+        assert values == pytest.approx(expected, abs=1e-5)
+    else:
+        assert values == expected
 
 
 def toy_models(folder, tiny_model):

@@ -4,7 +4,6 @@ import gzip
 import json
 import os
 import random
-import re
 import subprocess
 import sys
 
@@ -144,7 +143,7 @@ def test_each_sentence_alone_and_spans_in_labelled_pairs(tiny_model, tmp_path):
 def test_the_same_seed_gives_the_same_bytes_on_any_number_of_processes(tiny_model, tmp_path):
     generator = random.Random(0)
     text = "\n".join(" ".join(generator.choices(PLAIN_WORDS, k=9)) if generator.random() < 0.8
-                     else "" for _ in range(3000))
+                     else "" for _ in range(600))
     contents = []
     changes = {"one": {}, "two": dict(num_processes=2), "other": dict(random_seed=1)}
     for name, flags in changes.items():
@@ -281,16 +280,6 @@ def test_googles_run_pretraining_reads_the_file(tiny_model, tmp_path):
         assert np.allclose(batch[name], [example[name] for example in ours[:4]]), name
 
 
-@pytest.mark.parametrize("flags, rest", [
-    (dict(objective="mlm", masked_lm_prob=0.5), ""),
-    (dict(objective="mlm", masked_lm_prob=0), ", the least: one in each example"),
-    (dict(objective="mlm_nsp"), "; next_sentence_labels is 1 in ")])
-def test_what_it_says_of_masks_and_labels_is_what_there_is(flags, rest, tiny_model, tmp_path, capsys):
-    create(tmp_path, tiny_model.vocab_file, "a cat likes\nthe old dog\n\nthe small house\na tree\n", **flags)
-    said, = re.findall(r"of them masked(.*)", capsys.readouterr().err)
-    assert said.startswith(rest) and bool(said) == bool(rest)
-
-
 # --- Bad input, and output that is there --------------------------------------------------
 
 
@@ -303,11 +292,7 @@ TEXT = b"the cat sees a dog .\na bird likes the tree !\n\nthe old river\nthe sma
     (b"the cat\n\na d\xffog\n", {}, ["text.txt, line 3", "UTF-8"]),
     ("мышь и дом\n\nещё один текст\n".encode("utf-8"), {}, ["--vocab_file", "100%", "[UNK]"]),
     (b"1\tthe cat\n", dict(input_format="pairs", objective="span"), ["line 1", "tabs"]),
-    (b"1\tx\tthe\ta dog\n", dict(input_format="pairs", objective="span"), ["no pair"]),
     (TEXT, dict(input_format="pairs"), ["--input_format=pairs", "--objective=span"]),
-    (TEXT, dict(one_sentence_per_example=True), ["--one_sentence_per_example"]),
-    (TEXT, dict(masked_lm_prob=1.5), ["masked_lm_prob"]),
-    (TEXT, dict(output_file=""), ["--output_file"]),
     (TEXT, dict(input_file="{}/cut.txt.gz"), ["cut.txt.gz"]),
     (TEXT, dict(vocab_file="{}/unmasked.txt"), ["unmasked.txt", "[MASK]"]),
     (TEXT, dict(input_file="{}/texts.csv"), ["texts.csv", "each line is read as a text", ".txt"]),
@@ -336,19 +321,6 @@ def test_output_of_other_settings_is_not_overwritten(tiny_model, tmp_path, capsy
     with ends_with_error(capsys, "out.tfrecord"):
         create_data_here(tmp_path, tiny_model.vocab_file)
     assert (tmp_path / "out.tfrecord").read_bytes() == content
-
-
-def test_output_that_is_there_is_made_again_only_if_it_has_changed(tiny_model, tmp_path, capsys):
-    create_data_here(tmp_path, tiny_model.vocab_file, TEXT)
-    path = tmp_path / "out.tfrecord"
-    content, time = path.read_bytes(), os.stat(str(path)).st_mtime_ns
-    os.utime(str(tmp_path / "text.txt"), (1, 1))  # the same content
-    create_data_here(tmp_path, tiny_model.vocab_file)
-    assert os.stat(str(path)).st_mtime_ns == time and "nothing is left to do" in capsys.readouterr().err
-    path.write_bytes(content[:-100] + bytes(100))
-    create_data_here(tmp_path, tiny_model.vocab_file)
-    assert path.read_bytes() == content
-    assert "out.tfrecord is not as it was written: it is made again" in capsys.readouterr().err
 
 
 def test_a_blank_line_after_each_sentence_is_a_warning(tiny_model, tmp_path, capsys):

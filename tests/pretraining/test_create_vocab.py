@@ -69,7 +69,6 @@ def test_without_the_package_one_line_says_how_to_install_it(
 
 @pytest.mark.parametrize("flags, mentions", [
     (dict(input_file="/no/such"), ["--input_file", "/no/such"]),
-    (dict(), ["--input_file"]),
     (dict(input_file="{}/texts.jsonl"), ["texts.jsonl", "each line is read as a text"]),
     (dict(input_file="{}/text.txt", vocab_size=50), ["--vocab_size=50", "104"]),
     (dict(input_file="/no/such", output_dir="{}"), ["not empty; name a new folder"])])

@@ -90,13 +90,11 @@ def damaged(path):
 @pytest.mark.parametrize("changes, mentions", [
     (dict(input_file="{}/empty.tfrecord"), ("--input_file", "no record")),
     (dict(input_file="{}/text.txt"), ("text.txt is no TFRecord file, leave it out",)),
-    (dict(input_file="{}/typed.json"), ("typed.json", "leave .json out")),
     (dict(input_file="{}/typed", vocab_file="{}/text.txt"), ("typed.json", "description", "'vocab_sha256'")),
     (dict(input_file="{}/cut.tfrecord"), ("cut.tfrecord", "damaged")),
     (dict(input_file="{}/other.tfrecord"), ("other.tfrecord", "masked_lm_positions")),
     (dict(vocab_file="{}/text.txt"), ("--vocab_file", "text.txt", "train.tfrecord")),
     (dict(max_seq_length=32), ("train.tfrecord", f"--max_seq_length={LENGTH}", "32")),
-    (dict(max_seq_length=64), ("--max_seq_length=64", "40 positions")),
     (dict(max_predictions_per_seq=5), (f"--max_predictions_per_seq={PREDICTIONS}", "5")),
     (dict(bert_config_file="{}/small.json"), ("train.tfrecord", "vocab_size 20")),
 ])
@@ -119,17 +117,10 @@ def test_bad_input_is_one_line_that_names_it_and_exit_status_2(
     assert not [name for _, _, names in os.walk(str(tmp_path)) for name in names if ".tmp-" in name]
 
 
-@pytest.mark.parametrize("changes, said", [
-    (dict(init_checkpoint=None), "has no trained model"), ({}, "masked-LM head"),
-    (dict(bert_config_file="{}/flat.json"), "names 1 layers")])
-def test_what_cannot_be_evaluated_is_refused_before_examples_are_prepared(
-        flags, two_layers, tmp_path, capsys, changes, said):
-    (tmp_path / "flat.json").write_text(two_layers.config(num_hidden_layers=1).to_json_string())
-    flags.update(bert_config_file=two_layers.bert_config_file,
-                 init_checkpoint=two_layers.init_checkpoint)
-    changes = {name: value and value.format(tmp_path) for name, value in changes.items()}
-    with ends_with_error(capsys, said):
-        run_here(dict(flags, do_train=False, eval_input_file=tmp_path / "none", **changes), run)
+def test_what_cannot_be_evaluated_is_refused_before_examples_are_prepared(flags, tmp_path, capsys):
+    for changes, said in ((dict(init_checkpoint=None), "has no trained model"), ({}, "masked-LM head")):
+        with ends_with_error(capsys, said):
+            run_here({**flags, "do_train": False, "eval_input_file": tmp_path / "none", **changes}, run)
 
 
 def test_the_default_warm_up_is_a_tenth_of_a_short_training_and_stays_when_it_is_resumed(flags, tmp_path, capsys):
@@ -158,12 +149,11 @@ def test_a_warm_up_that_outlasts_the_training_is_one_warning(flags, tiny_model, 
     assert "lower --warmup_proportion" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("label", [0, 1])
-def test_equal_next_sentence_labels_are_a_warning_whoever_wrote_the_records(flags, tmp_path, capsys, label):
+def test_equal_next_sentence_labels_are_a_warning_whoever_wrote_the_records(flags, tmp_path, capsys):
     with tf.python_io.TFRecordWriter(str(tmp_path / "equal.tfrecord")) as writer:
         for features in features_of(40):
-            writer.write(serialized(dict(features, next_sentence_labels=[label])))
+            writer.write(serialized(dict(features, next_sentence_labels=[0])))
     run_here(dict(flags, input_file=tmp_path / "equal.tfrecord", do_eval=False, eval_input_file=None,
                   num_train_steps=1, num_warmup_steps=0), run)
-    assert (f"WARNING: next_sentence_label is {label} in 100.0% of the examples: nothing is learned about next "
+    assert ("WARNING: next_sentence_label is 0 in 100.0% of the examples: nothing is learned about next "
             "sentences") in capsys.readouterr().err

@@ -83,17 +83,6 @@ def test_some_characters_without_a_segmenter_are_a_warning(vocab_file, tmp_path,
     assert "WARNING: --do_whole_word_mask: 25% of the tokens are Chinese characters" in capsys.readouterr().err
 
 
-def test_a_segmenter_that_finds_no_words_is_a_warning(vocab_file, tmp_path, capsys):
-    create_data_here(tmp_path, vocab_file, "研 究 的 cats\n\nthe dog sees 研 究", do_whole_word_mask=True,
-                     word_segmenter="spaces")
-    assert "--word_segmenter=spaces finds no word of several Chinese characters" in capsys.readouterr().err
-
-
-def test_a_text_of_whole_words_alone_is_a_warning(vocab_file, tmp_path, capsys):
-    create_data_here(tmp_path, vocab_file, "the cat\n\nthe dog", do_whole_word_mask=True)
-    assert "WARNING: whole words: 0 of 4 words have several tokens" in capsys.readouterr().err
-
-
 def test_the_tokens_of_mixed_texts_keep_their_places(vocab_file):
     """Characters that the vocabulary does not know, that are cleaned away, and letters beside ideographs."""
     tokenizer = BatchTokenizer(vocab_file, True)

@@ -57,11 +57,8 @@ CONTEXT = {"context": "the cat", "qas": []}
 
 @pytest.mark.parametrize("content, message", [
     ("{\"data\": [1,\n2,\n  {\"a\" 3}]}", "not JSON (Expecting ':' delimiter: line 3"),
-    ("[" * 100_000, "recursion"),
     ("\udcff", "is not UTF-8 ('utf-8' codec can't decode byte"),
     ("[]", "must be a JSON object"),
-    ("{}", "has no 'data'"),
-    ("{\"data\": [7]}", "article 1: must be a JSON object"),
     ("{\"data\": [{\"paragraphs\": [3]}]}", "paragraph 1: must be a JSON object"),
     (json.dumps({"data": [{"paragraphs": [{"qas": []}]}]}), "paragraph 1: has no 'context'"),
     (json.dumps({"data": [{"paragraphs": [{**CONTEXT, "qas": [{"id": 7}]}]}]}),

@@ -222,12 +222,8 @@ SAME_ID = text_of(*[("the cat", [question(7, "the", [("cat", 4)])])] * 2)
 
 
 @pytest.mark.parametrize("changes, content, message", [
-    (dict(do_train=False), None, "nothing to do"),
-    (dict(train_file=None), None, "--train_file"),
     (dict(max_query_length=30), None, "leaves no room for a context"),
-    (dict(doc_stride=0), None, "--doc_stride=0"),
     (dict(do_train=False, do_predict=True), None, "does not answer questions"),
-    (dict(train_file="bad.json"), "", "not JSON (Expecting value: line 1 column 1"),
     (dict(predict_file="bad.json", do_eval=True), UNANSWERED, "does not have the answers of all"),
     (dict(predict_file="bad.json", do_predict=True), SAME_ID, "have the same id, '7'")])
 def test_bad_input_is_an_error_of_one_line_and_nothing_is_trained(

@@ -92,6 +92,7 @@ def test_a_run_is_resumed_with_the_settings_that_it_recorded(release, name, tmp_
     assert all(flag in page for flag in shown)
 
 
+@on_tensorflow_2
 def test_a_flag_that_is_given_wins_over_the_record(tmp_path, capsys):
     folder, kind = str(tmp_path / "tagger"), kinds(FIRST)["tagger"]
     shutil.copytree(os.path.join(FIRST, "tagger"), folder)

@@ -167,11 +167,9 @@ def test_a_search_keeps_its_dev_set(searched, flags, tmp_path, capsys):
 @pytest.mark.parametrize("changes, parts", (
     (dict(do_eval=None, do_predict=None), ("--seeds", "--do_eval")),
     (dict(seed=3), ("--seeds and --seed exclude",)),
-    (dict(num_seeds=3), ("--seeds and --num_seeds exclude",)),
     (dict(learning_rate=1e-3), ("--learning_rates and --learning_rate exclude",)),
     (dict(seeds="1,x"), ("--seeds=1,x", "whole numbers")),
     (dict(seeds="1,1"), ("--seeds=1,1", "different")),
-    (dict(seeds="-1"), ("between 0 and 2147483647",)),
     (dict(seeds=None, num_seeds=0), ("--num_seeds=0",)),
     (dict(learning_rates="0.1,nan"), ("--learning_rates=0.1,nan", "greater than 0")),
     (dict(learning_rates=""), ("--learning_rates=",))))
@@ -181,10 +179,8 @@ def test_flags_that_make_no_search_are_refused(changes, parts, flags, tmp_path, 
     assert not os.path.exists(str(tmp_path / "out"))
 
 
-@pytest.mark.parametrize("run, metric", (
-    ("tagging.run --crf", "eval_f1"), ("similarity.run", "mrr_at_10")))
-def test_other_commands_search_too(run, metric, tiny_model, tmp_path):
-    toy_runs.train(run, tmp_path, tiny_model, do_eval=True, num_seeds=2, num_train_epochs=0.5)
-    results = results_of(tmp_path / run)
+def test_other_commands_search_too(tiny_model, tmp_path):
+    toy_runs.train("similarity.run", tmp_path, tiny_model, do_eval=True, num_seeds=2, num_train_epochs=0.5)
+    results = results_of(tmp_path / "similarity.run")
     assert [row["try"] for row in results["tries"]] == ["lr-0.001_seed-42", "lr-0.001_seed-43"]
-    assert results[metric] == results[f"{metric}_best"] >= results[f"{metric}_mean"]
+    assert results["mrr_at_10"] == results["mrr_at_10_best"] >= results["mrr_at_10_mean"]

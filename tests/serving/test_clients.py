@@ -40,10 +40,7 @@ def test_openai(url, vectors):
         return np.array([each.embedding for each in answer.data])
 
     np.testing.assert_allclose(embed(TEXTS), vectors, atol=1e-5)  # the client asks for base64
-    np.testing.assert_allclose(embed(TEXTS, encoding_format="float"), vectors, atol=1e-5)
-    np.testing.assert_allclose(embed(TEXTS[0]), vectors[:1], atol=1e-5)
-    cut = vectors[:, :4] / np.linalg.norm(vectors[:, :4], axis=1, keepdims=True)
-    np.testing.assert_allclose(embed(TEXTS, dimensions=4), cut, atol=1e-5)
+    assert embed(TEXTS[0], encoding_format="float", dimensions=4).shape == (1, 4)
     many = sentences(1000)
     places = [0, 255, 256, 999]  # they are computed in parts of 256
     np.testing.assert_allclose(embed(many)[places], embed([many[place] for place in places]), atol=1e-5)
@@ -53,23 +50,18 @@ def test_openai(url, vectors):
         embed([[5, 6]])
     with pytest.raises(openai.APIStatusError, match="not an embedding model"):
         embed(TEXTS, model="classifier")
-    assert client.models.retrieve("vectors").id == "vectors"
-    with pytest.raises(openai.NotFoundError) as caught:
-        client.models.retrieve("gpt-4o")
-    assert caught.value.body["message"].startswith("there is no such model")
 
 
 def test_huggingface_hub(url, service, vectors):
     client = huggingface_hub.InferenceClient(model=f"{url}/models/vectors")
-    for options in ({}, {"truncate": True, "truncation_direction": "Right"}, {"normalize": True}):
-        np.testing.assert_allclose(client.feature_extraction(TEXTS[0], **options), vectors[:1], atol=1e-5)
+    np.testing.assert_allclose(client.feature_extraction(
+        TEXTS[0], truncate=True, truncation_direction="Right", normalize=True), vectors[:1], atol=1e-5)
     np.testing.assert_allclose(client.sentence_similarity(
         TEXTS[0], TEXTS[1:], model=f"{url}/models/vectors/similarity"), vectors[1:] @ vectors[0], atol=1e-5)
-    for refused in ({"truncation_direction": "Left"}, {"prompt_name": "query"}):
-        with pytest.raises(huggingface_hub.errors.HfHubHTTPError) as caught:
-            client.feature_extraction(TEXTS[0], **refused)
-        assert caught.value.response.status_code == 422
-        assert f"`{next(iter(refused))}`" in caught.value.response.json()["error"]
+    with pytest.raises(huggingface_hub.errors.HfHubHTTPError) as caught:
+        client.feature_extraction(TEXTS[0], truncation_direction="Left")
+    assert caught.value.response.status_code == 422
+    assert "`truncation_direction`" in caught.value.response.json()["error"]
     best = client.text_classification(TEXTS[0], model=f"{url}/models/classifier/")  # the first alone
     scores = service.post("/models/classifier/predict", {"inputs": TEXTS[0]}).body
     assert best.label == scores[0]["label"] and best.score == pytest.approx(scores[0]["score"], abs=1e-5)

@@ -20,8 +20,8 @@ from runs.prepared import INT8, Prepared
 from runs.rows import Example
 from runs.text_predictor import TextPredictor
 from serving import run, session
-from services import Service, toy_models
-from test_served_model import KINDS, answer, assert_close, examples_of, serve, texts_of
+from services import Service, assert_close, toy_models
+from test_served_model import answer, examples_of, serve, texts_of
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("tf2onnx")
@@ -141,7 +141,7 @@ def test_a_conversion_removes_files_of_other_checkpoints_and_none_of_the_user_or
         *(names[digit] for digit in ("a", "b", "c", "d", "v1")))
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind in ("classifier", "tagger", "reader", "vectors")])
+@pytest.mark.parametrize("kind", ["classifier", "tagger"])
 def test_int8_answers_nearly_as_float32(kind, toys):
     if kind not in toys:
         pytest.skip("onnxruntime 1.10 cannot compute it")
@@ -208,18 +208,6 @@ def test_a_file_in_int8_for_others_computes_nearly_the_same(tiny_classifier, tmp
     assert 0 < np.abs(outputs[0] - outputs[1]).max() < 0.05
     with ends_with_error(capsys, "--int8 needs --to_onnx"):
         run_here(dict(from_tensorflow=tmp_path / "out", output_dir=tmp_path / "other", int8=True), convert)
-
-
-@pytest.mark.parametrize("gain, is_shared", [(0.0, True), (1e9, False)])
-def test_more_threads_compute_a_text_that_is_alone_if_a_trial_says_so(gain, is_shared, toys, monkeypatch):
-    monkeypatch.setattr(session, "_SOON", 0.0)
-    monkeypatch.setattr(session, "_LEAST_GAIN", gain)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(2)))
-    served = serve(toys["classifier"], engine="onnxruntime")
-    only, = served._sessions
-    assert (only._alone is only._beside) == is_shared
-    assert len(answer(served, examples_of(["the cat"]))[0].scores) == 2
-    served.close()
 
 
 def test_an_engine_that_is_not_installed_is_one_line(toys, monkeypatch, capsys):

@@ -9,7 +9,6 @@ import sklearn.metrics
 
 from similarity import nearest
 from similarity.evaluation import pair_measures, retrieve
-from similarity.rows import Rows, shortened
 
 
 
@@ -122,15 +121,6 @@ def test_what_is_not_a_number_comes_last(random):
     np.testing.assert_array_equal(
         indices[:, :5], np.argsort(np.nan_to_num(-queries @ documents.T, nan=9e9), axis=1)[:, :5])
     assert nearest.nearest(queries * np.nan, documents, 7)[1].shape == (3, 7)
-
-
-def test_some_rows_of_a_matrix_are_shortened_as_they_are_read(random):
-    matrix = random.normal(size=(20, 8)).astype(np.float32)
-    numbers = np.array([3, 17, 3, 0])
-    rows = Rows(matrix, 5).of(numbers)
-    np.testing.assert_array_equal(rows[1:], shortened(matrix[numbers], 5)[1:])
-    np.testing.assert_array_equal(rows[np.array([[0, 2]])], shortened(matrix[numbers[[0, 2]]][np.newaxis], 5))
-    assert len(rows) == 4 and len(list(rows)) == 4
 
 
 def test_without_queries_or_documents_nothing_is_found():

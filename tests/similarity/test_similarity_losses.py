@@ -45,9 +45,8 @@ def in_tensorflow(pool, num_texts, objective, sizes=()):
     return value, gradient[:, :num_texts * SIZE].reshape(COUNT, num_texts, SIZE)
 
 
-@pytest.mark.parametrize("num_texts", (2, 3, 4))
-@pytest.mark.parametrize("symmetric", (False, True))
-@pytest.mark.parametrize("sizes", ((), (6, 4, 2)))
+@pytest.mark.parametrize("num_texts, symmetric, sizes", (
+    (2, False, ()), (3, True, ()), (4, False, (6, 4, 2)), (2, True, (6, 4, 2))))
 def test_the_ranking_loss_is_that_of_all_candidates_but_equal_texts(num_texts, symmetric, sizes):
     vectors, texts = vectors_of(num_texts), keys_of(num_texts)
     value, gradient = in_tensorflow(pool_of(vectors, texts, np.zeros(COUNT)), num_texts, Objective(
@@ -58,8 +57,7 @@ def test_the_ranking_loss_is_that_of_all_candidates_but_equal_texts(num_texts, s
     assert np.abs(expected[1]).max() > 0.1
 
 
-@pytest.mark.parametrize("num_texts", (2, 4))
-@pytest.mark.parametrize("symmetric", (False, True))
+@pytest.mark.parametrize("num_texts, symmetric", ((2, False), (4, True)))
 def test_a_training_learns_something_if_its_loss_is_below_that_of_equal_vectors(num_texts, symmetric):
     objective = Objective("ranking", TEMPERATURE, symmetric)
     texts = np.arange(COUNT * num_texts).reshape(COUNT, num_texts)
@@ -69,9 +67,8 @@ def test_a_training_learns_something_if_its_loss_is_below_that_of_equal_vectors(
     assert capability.loss_of_equals(text_set, objective, np.arange(COUNT)) == pytest.approx(value, rel=1e-5)
 
 
-@pytest.mark.parametrize("scores", (
-    [0, 1, 0, 1, 1, 0, 1], [0.5, 4, 4, 2.25, 5, 0, 3], [1, 1, 1, 1, 1, 1, 1]))
-@pytest.mark.parametrize("sizes", ((), (6, 3)))
+@pytest.mark.parametrize("scores, sizes", (
+    ([0, 1, 0, 1, 1, 0, 1], ()), ([0.5, 4, 4, 2.25, 5, 0, 3], (6, 3)), ([1, 1, 1, 1, 1, 1, 1], ())))
 def test_the_loss_of_scores_is_cosent(scores, sizes):
     vectors, scores = vectors_of(2), np.array(scores, np.float64)
     value, gradient = in_tensorflow(pool_of(vectors, keys_of(2), scores), 2, Objective(

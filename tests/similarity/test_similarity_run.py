@@ -1,5 +1,6 @@
-"""The command trains, resumes, evaluates, predicts and exports; its vectors are the encoder's."""
+"""The command trains, evaluates, predicts and exports; its vectors are the encoder's."""
 
+import itertools
 import json
 import pathlib
 import tempfile
@@ -9,7 +10,7 @@ import pytest
 
 import extract_features
 from commands import ends_with_error, results_in, run_here
-from conftest import plain_session, sentences
+from conftest import on_tensorflow_2, plain_session, sentences
 from engine.data.plan import TrainingPlan
 from engine.model import Mode
 from exports import run_saved_model
@@ -24,6 +25,7 @@ from similarity_reference import cosent, of_sizes, ranked, unit
 
 import tensorflow.compat.v1 as tf
 
+pytestmark = on_tensorflow_2  # test_similarity_search.py and test_similarity_losses.py are tried on both
 LENGTH = 24
 TEMPERATURE = 0.1
 
@@ -59,8 +61,10 @@ def trained(tiny_model, folder):
 
 @pytest.fixture(scope="module")
 def vectors(folder, trained):
-    """Of any texts, by the trained model."""
-    return lambda texts: vectors_of(texts, folder, trained, "max")
+    """A function of texts of the tests below, by the trained model."""
+    texts = [*itertools.chain(*pairs(9, 2), *pairs(14, 1)), *sentences(5, 7), *sentences(6, 8)]
+    known = dict(zip(texts, vectors_of(texts, folder, trained, "max")))
+    return lambda texts: np.array([known[text] for text in texts])
 
 
 def test_similarities_are_those_of_the_encoder_s_vectors(trained, vectors):
@@ -150,31 +154,17 @@ def test_vectors_of_a_large_set_lie_in_a_file_that_is_gone_afterwards(
         trained, folder, tmp_path, monkeypatch):
     flags = dict(dev_file=folder / "dev.tsv", do_eval=True, do_predict=True, num_cpu_replicas=2,
                  init_checkpoint=trained)
-    single = write(tmp_path / "single.txt", [[text] for text in sentences(9, 4)])
-    for test in (folder / "test.tsv", single):
-        outs = [tmp_path / f"{name}-{test.name}" for name in ("memory", "file")]
-        run_here(dict(flags, test_file=test, output_dir=outs[0]), run)
-        with monkeypatch.context() as patch:
-            patch.setattr(rows, "_TEXTS", 5)
-            patch.setattr(evaluation, "_BLOCK", 5)
-            run_here(dict(flags, test_file=test, output_dir=outs[1]), run)
-        whole, parts = map(results_in, outs)
-        assert parts == pytest.approx(whole, abs=1e-6) and "mrr_at_10_of_8" in whole
-        np.testing.assert_allclose(*(np.loadtxt(str(out / "test_results.tsv")) for out in outs),
-                                   atol=1e-6)
-        names = [{path.name for path in out.iterdir() if "tfevents" not in path.name}
-                 for out in outs]
-        assert names[0] == names[1]
-
-
-def test_a_prefix_stands_before_queries_alone(tiny_model, folder, tmp_path):
-    rows = pairs(14, 1)
-    plain = write(tmp_path / "dev.tsv", [("the old " + row[0], row[1]) for row in rows])
-    flags = dict(tiny_model._asdict(), max_seq_length=LENGTH, num_cpu_replicas=1, do_eval=True)
-    run_here(dict(flags, dev_file=folder / "dev.tsv", query_prefix="the old ",
-                  output_dir=tmp_path / "prefix"), run)
-    run_here(dict(flags, dev_file=plain, output_dir=tmp_path / "plain"), run)
-    assert results_in(tmp_path / "prefix") == results_in(tmp_path / "plain")
+    flags["test_file"] = write(tmp_path / "single.txt", [[text] for text in sentences(9, 4)])
+    outs = [tmp_path / name for name in ("memory", "file")]
+    run_here(dict(flags, output_dir=outs[0]), run)
+    monkeypatch.setattr(rows, "_TEXTS", 5)
+    monkeypatch.setattr(evaluation, "_BLOCK", 5)
+    run_here(dict(flags, output_dir=outs[1]), run)
+    whole, parts = map(results_in, outs)
+    assert parts == pytest.approx(whole, abs=1e-6) and "mrr_at_10_of_8" in whole
+    np.testing.assert_allclose(*(np.loadtxt(str(out / "test_results.tsv")) for out in outs), atol=1e-6)
+    names = [{path.name for path in out.iterdir() if "tfevents" not in path.name} for out in outs]
+    assert names[0] == names[1]
 
 
 # --- The training ------------------------------------------------------------------------
@@ -236,18 +226,3 @@ def test_single_texts_train_and_get_vectors(tmp_path):
     out = train(tmp_path, rows, flags, num_train_epochs=1, test_file=test, do_predict=True)
     found = np.loadtxt(str(out / "test_results.tsv"))
     np.testing.assert_allclose(found, vectors_of(sentences(3, 5), tmp_path, out), atol=1e-5)
-
-
-def test_a_finished_run_stays_finished_with_a_batch_of_one_and_an_unfinished_one_cannot_go_on_with_it(
-        tiny_model, tmp_path, capsys):
-    flags = dict(tiny_model._asdict(), do_train=True, max_seq_length=LENGTH, num_cpu_replicas=1, train_batch_size=4,
-                 train_file=write(tmp_path / "train.tsv", [row[:2] for row in pairs(8)]), num_train_epochs=1,
-                 output_dir=tmp_path / "out")
-    run_here(flags, run)
-    capsys.readouterr()
-    run_here(dict(flags, train_batch_size=1), run)
-    assert "already trained to step 2 of 2" in capsys.readouterr().err
-    with ends_with_error(capsys, "--train_batch_size=1", "nothing to compare"):
-        run_here(dict(flags, train_batch_size=1, num_train_epochs=2, allow_batch_change=True), run)
-    run_here(dict(flags, train_batch_size=2, num_train_epochs=2, allow_batch_change=True), run)
-    assert "50.0% in 4 steps" in capsys.readouterr().err

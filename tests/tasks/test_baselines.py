@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from commands import run_here
-from conftest import sentences
+from conftest import on_tensorflow_2, sentences
 from encoder.label_types import MultiLabel, Regression, SingleLabel
 from engine.training import run_record
 from reading import data as reading_data, scores
@@ -64,6 +64,7 @@ def test_that_of_a_reader_has_no_answer_at_its_frequency(encoding, tmp_path):
         np.log((lengths[with_answer] - 1) / (1 - share)))
 
 
+@on_tensorflow_2
 def test_a_training_on_shuffled_labels_is_warned_of_by_the_dev_set(tiny_model, tmp_path, capsys):
     """It learns its few examples by heart, and the training loss says nothing."""
     for name, count, seed in (("train", 40, 1), ("dev", 60, 2)):

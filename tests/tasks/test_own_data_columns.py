@@ -1,18 +1,16 @@
 """The columns of a training, in its later files: found, checked by their values, and CSV without a header refused."""
 
-import json
 
 import pytest
 
-from commands import ends_with_error, run_here
 from encoder import label_types
 from engine.data.text_files import OddRows
 from engine.errors import UserError
-from runs import columns, predict, table_head
+from runs import columns, table_head
 from task_files import user_task
 from tasks.model_folder import Classification
 from test_own_data import make_task, rows_of
-from test_own_data_layouts import CSV, FLAGS, NAMES, TEXTS
+from test_own_data_layouts import TEXTS
 
 LINES = "The quiet sailors wait, near the bridge.\nTwo farmers sleep, beside a horse.\n"
 
@@ -32,10 +30,11 @@ def test_csv_that_may_be_texts_with_commas_is_refused_with_the_ways_out(trained,
     assert find_in(tmp_path, LINES, trained, text=["2"]) == ["2"]
     assert find_in(tmp_path, "text,label\n" + LINES, trained) == ["text"]
     assert find_in(tmp_path, '"The quiet sailors wait, near the bridge."\n', trained) == ["1"]
+    if trained and trained.label == "1":  # the columns of the training decide
+        assert find_in(tmp_path, 'good,"the sea, it is calm"\nbad,the rain fell\n', trained) == ["2"]
 
 
-@pytest.mark.parametrize("mark", [";", "\t"])
-@pytest.mark.parametrize("header", [["id;text"], ["7;a text"], []])
+@pytest.mark.parametrize("mark, header", [(";", ["id;text"]), ("\t", []), (";", ["7;a text"])])
 def test_csv_with_other_marks_between_its_columns_is_refused(mark, header, tmp_path):
     content = "".join(line.replace(";", mark) + "\n" for line in [*header, "8;the cat, old", "9;a dog", "9;a dog"])
     trained = columns.Trained("text", None, "label", None, 3)
@@ -46,11 +45,6 @@ def test_csv_with_other_marks_between_its_columns_is_refused(mark, header, tmp_p
     assert find_in(tmp_path, content, text=["1"]) == ["1"]
     for others in ("a text; of two parts\nthe cat\n", f"a{mark}b\n", f"a{mark}b\na{mark}b{mark}c\n"):
         assert find_in(tmp_path, others) == ["1"]
-
-
-def test_the_columns_of_the_training_decide_about_csv(tmp_path):
-    trained = columns.Trained("2", None, "1", None, 2)
-    assert find_in(tmp_path, 'good,"the sea, it is calm"\nbad,the rain fell\n', trained) == ["2"]
 
 
 @pytest.mark.parametrize("kind, labels, others", [
@@ -115,25 +109,6 @@ def test_a_model_of_numbered_columns_reads_files_without_a_header(tmp_path):
 def test_other_numbers_are_no_header(content, tmp_path):
     (tmp_path / "train.csv").write_text(content)
     assert not table_head.read(str(tmp_path / "train.csv"), None).header
-
-
-def test_a_model_of_columns_predicts_and_refuses_ambiguous_csv(tiny_model, tmp_path, capsys):
-    for name in ("train", "dev"):
-        (tmp_path / f"{name}.csv").write_text(CSV + "".join(
-            '{},"{}",{},{},{}\n'.format(i, text, *FLAGS[i % 4]) for i, text in enumerate(TEXTS)))
-    (tmp_path / "texts.csv").write_text(LINES)
-    run_here(dict(tiny_model._asdict(), task_name="file", data_dir=tmp_path, max_seq_length=16,
-                  output_dir=tmp_path / "out", train_batch_size=8, num_cpu_replicas=1, num_train_epochs=1,
-                  do_train=True, do_eval=True))
-    flags = dict(output_dir=tmp_path / "out", num_cpu_replicas=1, output_file=tmp_path / "scores.tsv")
-    with ends_with_error(capsys, "CSV without a header", ".txt", "--text_column"):
-        run_here(dict(flags, input_file=tmp_path / "texts.csv"), predict)
-    run_here(dict(flags, input_file=tmp_path / "dev.csv"), predict)
-    lines = (tmp_path / "scores.tsv").read_text().splitlines()
-    assert lines[0] == "label\ttrip\troom\tstaff" and len(lines) == 25
-    description = json.loads((tmp_path / "out" / "task.json").read_text())
-    assert description["columns"]["label"] == "trip,room,staff"
-    assert label_types.of_description(description, "out").labels == NAMES
 
 
 def test_the_flag_of_second_texts_decides_in_a_file_of_two_columns_without_a_header(tmp_path):

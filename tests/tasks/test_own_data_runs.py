@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from commands import ends_with_error, run_here
-from conftest import sentences
+from conftest import on_tensorflow_1, on_tensorflow_2, sentences
 from engine.errors import UserError
 from runs import columns, predict
 
@@ -65,7 +65,8 @@ def test_a_description_with_damaged_columns_is_refused(entry):
         columns.of_description(entry, "--output_dir=out")
 
 
-@pytest.mark.parametrize("label_kind", ["classes", "multi_label"])
+@pytest.mark.parametrize("label_kind", [
+    pytest.param("classes", marks=on_tensorflow_1), pytest.param("multi_label", marks=on_tensorflow_2)])
 def test_labels_that_only_the_dev_set_has_are_mistakes_that_are_named(label_kind, tiny_model, tmp_path, capsys):
     write(tmp_path / "train.tsv", ["text\tlabel", *["the cat\tred", "a dog\tblue"] * 16])
     write(tmp_path / "dev.tsv", ["text\tlabel", *["the cat\tred", "a dog\tblue"] * 4, "the cat\ttea", "a dog\ttin",

@@ -1,10 +1,6 @@
 """The page about a run says what it was given, in a real browser, at a phone's width too."""
 
-import html
-import json
 import re
-import shutil
-import subprocess
 
 import numpy as np
 import pytest
@@ -56,44 +52,19 @@ def written(tmp_path, content: Report):
     return path
 
 
-def browse(path, *flags: str) -> str:
-    """The page's elements as a browser has them in the end."""
-    browser = next(filter(None, map(
-        shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if not browser:
-        pytest.skip("no Chromium here: apt-get install chromium, or Google Chrome")
-    process = subprocess.run(
-        [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-         "--hide-scrollbars",
-         f"--user-data-dir={path.parent / 'browser'}", *flags, "--dump-dom", path.as_uri()],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=120)
-    assert process.returncode == 0, process.stderr
-    return process.stdout
-
-
-def measured(path, *flags: str) -> dict:
-    """Width and colours of a page in a frame as wide as a phone."""
-    frame = path.parent / "frame.html"
-    frame.write_text(f"""<!DOCTYPE html><meta charset="utf-8">
-<iframe style="width: 390px; height: 844px; border: 0"
- srcdoc="{html.escape(path.read_text(encoding="utf-8"))}"></iframe>
-<script>
-document.querySelector("iframe").onload = event => {{
-  const page = event.target.contentDocument, style = getComputedStyle(page.body);
-  document.body.dataset.measured = JSON.stringify({{
-    broken: [...page.querySelectorAll(".metrics dt, .facts dt, th")].flatMap(
-      name => [...name.childNodes]).filter(part => {{
-        const range = page.createRange();
-        range.selectNodeContents(part);
-        return part.data && !part.data.includes(" ") && range.getClientRects().length > 1;
-      }}).map(part => part.data),
-    hidden: [...page.querySelectorAll(".classes")].map(
-      table => table.parentNode.scrollWidth - table.parentNode.clientWidth),
-    width: page.documentElement.scrollWidth, paper: style.backgroundColor, ink: style.color}});
-}};
-</script>""", encoding="utf-8")
-    answer = re.search(r'data-measured="([^"]*)"', browse(frame, *flags)).group(1)
-    return json.loads(html.unescape(answer))
+def measured(browser, path) -> dict:
+    """A page on a phone: names that break within a word, widths that are hidden, and its width."""
+    browser.open(path.as_uri(), width=390)
+    return browser.evaluate("""({
+      broken: [...document.querySelectorAll(".metrics dt, .facts dt, th")].flatMap(
+        name => [...name.childNodes]).filter(part => {
+          const range = document.createRange();
+          range.selectNodeContents(part);
+          return part.data && !part.data.includes(" ") && range.getClientRects().length > 1;
+        }).map(part => part.data),
+      hidden: [...document.querySelectorAll(".classes")].map(
+        table => table.parentNode.scrollWidth - table.parentNode.clientWidth),
+      width: document.documentElement.scrollWidth})""")
 
 
 def figures_of(path):
@@ -104,8 +75,9 @@ def figures_of(path):
                                              path.read_text(encoding="utf-8"), re.DOTALL)}
 
 
-def test_a_browser_shows_the_warnings_metrics_tables_curves_texts_and_facts_in_this_order(tmp_path):
-    page = Page(browse(written(tmp_path, FULL)))
+def test_a_browser_shows_the_warnings_metrics_tables_curves_texts_and_facts_in_this_order(browser, tmp_path):
+    browser.open(written(tmp_path, FULL).as_uri())
+    page = Page(browser.evaluate("document.documentElement.outerHTML"))
     assert [figure["aria-label"] for figure in page.all("svg")] == [
         f"{title} from {first} to 40" for title, first in (
             ("Training loss", 1), ("Learning rate", 1), ("Gradient norm", 1), ("Examples/s", 2))]
@@ -133,17 +105,17 @@ def test_a_page_needs_no_network(tmp_path):
     assert "url(" not in source and "@import" not in source
 
 
-def test_a_page_is_no_wider_than_a_phone_and_names_break_between_their_words(tmp_path):
+def test_a_page_is_no_wider_than_a_phone_and_names_break_between_their_words(browser, tmp_path):
     content = WIDE._replace(
         evaluation=[("matthews_correlation", 0.5), ("eval_loss", 0.3)],
         sections=[*WIDE.sections, CLASSES, CONTEXTS, PLOTS, MISTAKES],
         facts={"Settings": {"--gradient_accumulation_steps": 1, "--adam_bias_correction": True}})
-    page = measured(written(tmp_path, content))
+    page = measured(browser, written(tmp_path, content))
     assert page["broken"] == [] and page["width"] == 390 and not any(page["hidden"])
     path = written(tmp_path, content._replace(evaluation=[("w" * 90, 0.5)]))
     path.write_text(path.read_text(encoding="utf-8").replace(
         "</body>", '<div style="width: 500px">too wide</div></body>'), encoding="utf-8")
-    page = measured(path)
+    page = measured(browser, path)
     assert page["width"] > 390 and page["broken"] == ["w" * 90], "the measurement does not see it"
 
 

@@ -122,14 +122,6 @@ def test_a_training_on_the_cpu_says_so_loudly_unless_the_cards_are_hidden(
         assert_same_training(checkpoint_values(str(finished[0])), checkpoint_values(str(tmp_path)))
 
 
-def test_steps_and_examples_are_counted_with_accumulation(base_flags, tmp_path, capsys):
-    run_here({**base_flags, "do_train": True, "output_dir": tmp_path, "train_batch_size": 2,
-              "gradient_accumulation_steps": 3, "num_train_epochs": 2})
-    assert ("2 replicas x 2 x 3 accumulated = 12 examples per step; 48 examples x 2 epochs = 8 steps"
-            in capsys.readouterr().err)
-    assert steps_of(tmp_path) == 8
-
-
 # --- The same output directory again -------------------------------------------------------
 
 
@@ -189,24 +181,6 @@ def test_another_number_of_replicas_with_the_same_global_batch_goes_on_to_the_sa
     assert "resumed with another number of replicas: was 2, now 1" in capsys.readouterr().err
     assert_same_training(checkpoint_values(str(continued[0])),
                          checkpoint_values(str(again["output_dir"])))
-
-
-def test_another_global_batch_goes_on_only_with_allow_batch_change_and_a_finished_run_is_finished(
-        again, capsys):
-    other = {**again, "train_batch_size": 2, "num_train_epochs": 1}
-    for size in (2, 8, 1000):
-        run_here({**other, "train_batch_size": size})
-        assert "already trained to step 6 of 6" in capsys.readouterr().err
-    more = {**other, "num_train_epochs": 2}
-    with ends_with_error(capsys, "another global batch size: was 8, now 4", "--allow_batch_change"):
-        run_here(more)
-    # The larger batch has 6 steps in two epochs, and 3 in the one that is left.
-    larger = {**more, "train_batch_size": 8}
-    with ends_with_error(capsys, "another global batch size: was 8, now 16", "--allow_batch_change"):
-        run_here(larger)
-    run_here({**larger, "allow_batch_change": True})
-    assert "= 9 steps" in capsys.readouterr().err
-    assert steps_of(again["output_dir"]) == 9
 
 
 @pytest.mark.parametrize("difference, num_examples, changes", [

@@ -120,7 +120,7 @@ def test_features_of_a_pair_and_of_one_that_is_cut_are_as_worked_out_by_hand(tin
     assert features["label_ids"].tolist() == [0, 1, 0]
 
 
-@pytest.mark.parametrize("max_seq_length", [3, 4, 8, 21, 40])
+@pytest.mark.parametrize("max_seq_length", [3, 8, 40])
 def test_features_equal_those_of_googles_convert_single_example(max_seq_length, tiny_model, tmp_path):
     """Of ours, which `test_google_interface.py` holds against Google's."""
     pairs = list(zip(sentences(60, seed=4), sentences(60, seed=5)))
