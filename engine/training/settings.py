@@ -60,7 +60,7 @@ class TrainingSettings:
         False, "Keep the values of the embeddings.")
     fit_output_layer: Union[bool, str] = setting(
         AUTO, "Fit a new output layer to the encoder's features before the first step. auto: if it has more than three "
-        "classes or tags.")
+        "classes, labels or tags, or finds answers.")
     precision: str = setting(
         TF32, "Precision of matrix products. tf32: TensorFlow's default; Ampere and newer GPUs "
         "round float32 factors to 11 bits, and other devices keep all 24. float32: all bits on "
