@@ -12,6 +12,7 @@ import processes
 from commands import arguments, start_command
 from conftest import write_cola
 from engine.disk import scratch
+from engine.errors import UserError
 from processes import step_of
 
 # Adds 1 to a file that is read and written again, with time for others to do so in between.
@@ -48,6 +49,31 @@ def without_locks(monkeypatch):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(scratch.fcntl, "flock", refuse)
+
+
+def test_on_a_disk_without_locks_the_later_process_has_the_output_and_both_say_so(
+        tmp_path, without_locks, capsys, monkeypatch):
+    lock, held_by_other = tmp_path / "lock", {}
+    with scratch.exclusive(str(lock), "answers.tsv"):
+        scratch.check_owner()
+        assert "WARNING: the disk of" in capsys.readouterr().err
+        first = lock.read_text()
+        lock.unlink()
+        scratch.check_owner()  # nobody else has it
+        lock.write_text(first)
+        with monkeypatch.context() as other:
+            other.setattr(scratch, "_held", held_by_other)
+            later = scratch.exclusive(str(lock), "answers.tsv")
+            later.__enter__()
+            assert f"process {os.getpid()} on " in capsys.readouterr().err
+            scratch.check_owner()
+        with pytest.raises(UserError, match="answers.tsv is being written by process .*, which began later"):
+            scratch.check_owner()
+    assert lock.read_text() not in ("", first), "it is the later one's"
+    lock.write_text("")
+    lock.write_text(first)  # as of a process that was killed
+    with scratch.exclusive(str(lock), "answers.tsv"):
+        scratch.check_owner()
 
 
 def test_a_disk_without_locks_is_written_and_left_without(tmp_path, without_locks):

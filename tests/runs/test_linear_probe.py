@@ -142,6 +142,16 @@ def test_a_label_with_one_example_is_learnt_and_no_reason_for_a_bad_start():
     assert logits[0].argmax() == 3 and np.abs(layer.values["output_bias"]).max() < 50
 
 
+def test_five_hundred_classes_are_fitted(monkeypatch):
+    monkeypatch.setattr(linear_probe, "_PENALTIES", (1e-3,))
+    generator = np.random.RandomState(0)
+    labels = np.repeat(np.arange(500), 3)
+    features = generator.randn(500, 8)[labels] + 0.1 * generator.randn(1500, 8)
+    layer = fit(Rows(features.astype(np.float32), labels), label_types.SingleLabel(list(map(str, range(500)))))
+    assert layer.values["output_weights"].shape == (500, 8)
+    assert layer.summary["cross_validated"] > 0.5 > 0.01 > layer.summary["of_that"]
+
+
 def test_a_sample_has_the_same_share_of_each_class_and_at_least_one_example():
     classes = np.random.RandomState(0).permutation(np.repeat([0, 1, 2, 3], [700_000, 299_000, 999, 1]))
     taken = linear_probe.sample(len(classes), 20_000, classes)
