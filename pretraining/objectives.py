@@ -175,6 +175,7 @@ def _blocks(corpus: Corpus, document: int, targets: Iterator[int],
 def _sentences(corpus: Corpus, document: int, targets: Iterator[int],
                random: np.random.RandomState) -> Iterator[_Spans]:
     """Each sentence is an example."""
+    next(targets)  # unused; the draws after it stay those of earlier releases
     first, last = corpus.document_range(document)
     ends = corpus.ends[first:last + 1]
     for start, end in zip(ends[:-1], ends[1:]):
@@ -184,11 +185,11 @@ def _sentences(corpus: Corpus, document: int, targets: Iterator[int],
 def _labelled_pairs(corpus: Corpus, document: int, targets: Iterator[int],
                     random: np.random.RandomState) -> Iterator[_Spans]:
     """The pair, its second text cut to fit; no example unless that is longer than the first."""
-    first, last = corpus.document_range(document)
+    target, (first, last) = next(targets), corpus.document_range(document)
     if last - first < 2:
         return
     start, middle, end = (int(position) for position in corpus.ends[first:last + 1])
-    end = min(end, start + next(targets))
+    end = min(end, start + target)
     if 1 < middle - start < end - middle:
         yield (start, middle, middle, end, int(corpus.sentences.scalars("label")[first]))
 

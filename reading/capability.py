@@ -110,7 +110,8 @@ class AnswerFinder(Capability):
         layer = linear_probe.OneOf(model.NUM_OUTPUTS)
         return linear_probe.fitting(
             job, model.states_of_tokens(self.config), layer, "tokens", is_pooled=False,
-            find=lambda: questions.sample(linear_probe.most_rows(layer.num_outputs)), names=model.HEAD)
+            find=lambda: questions.sample(linear_probe.most_rows(layer.num_outputs)),
+            has_dropout=False, names=model.HEAD)
 
     def forward(self, *_: Any) -> Forward:
         return model.forward_of(self.config)

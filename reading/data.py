@@ -112,8 +112,8 @@ class QuestionSet:
     def sample(self, most_tokens: int) -> linear_probe.Sample:
         """Windows with some of their tokens: both ends of the answer, and others by chance.
 
-        A conditional logit that is fitted to a sample of what is not chosen has the same weights in expectation
-        (McFadden, "Modelling the Choice of Residential Location", 1978).
+        A conditional logit that is fitted to a random sample of what is not chosen has the same weights in expectation
+        (McFadden, "Modelling the Choice of Residential Location", 1978); here the answer's other end always is in it.
         """
         indices = linear_probe.sample(len(self), most_tokens // _SAMPLED_TOKENS)
         lengths = self._source.lengths[indices]

@@ -83,8 +83,9 @@ class Finder:
                 raise UserError(f"{table.path}: found no column for the {role} ({table.describe()}); "
                                 f"name it with --{role}_column")
         read = list(itertools.chain(*self.places.values()))
-        if len(set(read)) < len(read):
-            names = ", ".join(f"--{role}_column" for role, places in self.places.items() if places)
+        twice = {place for place in read if read.count(place) > 1}
+        if twice:
+            names = ", ".join(f"--{role}_column" for role, places in self.places.items() if twice & set(places))
             raise UserError(f"{table.path}: {names} must name different columns; {table.describe()}")
 
     def report(self, known: Roles, basis: str = "detected", what: str = "") -> None:

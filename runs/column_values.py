@@ -51,11 +51,16 @@ def count_rows(values: Sequence[Any]) -> bool:
 
 
 def are_ids(values: Sequence[Any]) -> bool:
-    """Whether these are many whole numbers or words with digits, such as doc-7, each another."""
+    """Whether these are many whole numbers, each another."""
     texts = list(map(str, values))
-    return len(texts) == len(set(texts)) >= _MIN_NUMBERS and (
-        all(form_of(text) == INTEGER for text in texts)
-        or all(map(_ID.fullmatch, texts)) and not are_mostly_numbers(texts))
+    return len(texts) == len(set(texts)) >= _MIN_NUMBERS and all(form_of(text) == INTEGER for text in texts)
+
+
+def are_ids_with_letters(values: Sequence[Any]) -> bool:
+    """Whether these are many words with digits, such as doc-7, each another."""
+    texts = list(map(str, values))
+    return len(texts) == len(set(texts)) >= _MIN_NUMBERS and all(map(_ID.fullmatch, texts)) and (
+        not are_mostly_numbers(texts))
 
 
 def are_flags(values: Sequence[Any]) -> bool:

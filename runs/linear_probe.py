@@ -184,7 +184,7 @@ def most_rows(num_outputs: int) -> int:
 
 
 def fitting(job: Job, forward: Forward, kind: Union[Kind, OneOf], unit: str, *, is_pooled: bool,
-            find: Callable[[], Sample], names: Sequence[str] = model_files.OUTPUT_LAYER
+            find: Callable[[], Sample], has_dropout: bool = True, names: Sequence[str] = model_files.OUTPUT_LAYER
             ) -> Callable[[float], Optional[FittedLayer]]:
     """What fits the output layer, for `Training.fit`; at its first call alone, so that all tries share it.
 
@@ -194,6 +194,7 @@ def fitting(job: Job, forward: Forward, kind: Union[Kind, OneOf], unit: str, *, 
         unit: of the rows, in the plural.
         is_pooled: whether `forward` needs the pooler.
         find: takes the sample.
+        has_dropout: whether a training drops a part of what the layer reads.
         names: of the layer's weights and bias.
     """
     @functools.lru_cache(maxsize=None)
@@ -223,7 +224,7 @@ def fitting(job: Job, forward: Forward, kind: Union[Kind, OneOf], unit: str, *, 
             predictions = predictor.predict(
                 examples, job.settings.evaluation.eval_batch_size, counter.advance, as_on_one=True)
         return fit_probe(sampled.rows_of(predictions["features"]), kind, unit, began,
-                         job.model.config.hidden_dropout_prob)
+                         job.model.config.hidden_dropout_prob if has_dropout else 0.0)
 
     def fit(learning_rate: float) -> Optional[FittedLayer]:
         fitted, num_layers = probe(), job.model.config.num_hidden_layers
@@ -247,7 +248,7 @@ def fit_probe(rows: Rows, kind: Union[Kind, OneOf], unit: str, began: float, dro
         mean / np.where(deviation > 0, deviation, 1.0)))
     summary: Dict[str, Any] = {"is_used": False, "rows": len(features), "unit": unit}
     layer = None
-    if deviation.any() and len(features) >= 2 * _FOLDS:
+    if deviation.any() and len(features if rows.counts is None else rows.counts) >= 2 * _FOLDS:
         penalty, probed, constant = _cross_validate(likelihood, features, targets, noise)
         summary.update(metric=likelihood.metric, cross_validated=likelihood.score(targets, probed),
                        compared_with=likelihood.of_constant, of_that=likelihood.score(targets, constant))

@@ -37,7 +37,8 @@ _POSITIVES = ("positive", "question2", "sentence2", "hypothesis", "answer", "pas
 _NEGATIVE = re.compile(r"(hard_)?negative([_ -]?\d+)?")
 _LABELS = ("score", "similarity", "label", "labels", "gold_label", "is_duplicate")
 _HEADER_NAMES = ("anchor", "positive", "negative", "context", "is_duplicate")
-_ID_NAME = re.compile(r"(.*[\W_])?(id|idx|uuid)|(q|p|d|c|u|doc|pair|query|question|passage|corpus|sent)id")
+_ID_NAME = re.compile(r"(?!.*(label|class|score|relation|target|gold))(.*[\W_])?(id|idx|uuid)|"
+                      r"(q|p|d|c|u|doc|pair|query|question|passage|corpus|sent)id")
 
 _CONTRADICTED, _ENTAILED, _NEUTRAL = _RELATIONS = ("contradiction", "entailment", "neutral")
 _NO_LABEL = "-"  # MNLI's, of pairs whose annotators disagree
@@ -219,7 +220,8 @@ def _without_numbers(table: Table, free: Sequence[int]) -> List[int]:
 def _has_ids(table: Table, position: int) -> bool:
     values = table.values(position)
     is_named = bool(table.names) and bool(_ID_NAME.fullmatch(table.names[position].strip().lower()))
-    return column_values.are_ids(values) or is_named and not column_values.holds_texts(values)
+    return column_values.are_ids(values) or column_values.are_ids_with_letters(values) or (
+        is_named and not column_values.holds_texts(values))
 
 
 def _detected_labels(table: Table, free: Sequence[int]) -> List[int]:

@@ -127,9 +127,11 @@ def test_a_step_of_the_training_changes_an_answer_by_no_more_than_one():
     (np.ones((60, 3)), np.arange(60) % 2, TWO),  # constant features
     (np.random.RandomState(0).randn(60, 3), np.arange(60) % 2, TWO),  # which say nothing of the labels
     (np.random.RandomState(0).randn(60, 3), np.zeros(60, int), label_types.SingleLabel(["only"])),
-    (np.eye(2), np.arange(2), TWO)])  # two examples
+    (np.eye(2), np.arange(2), TWO),  # two examples
+    (np.eye(9), np.eye(9)[:, :1], linear_probe.OneOf(1))])  # one question
 def test_a_layer_that_is_no_better_than_a_constant_starts_at_random(features, labels, kind, capsys):
-    layer = fit(Rows(features.astype(np.float32), labels), kind)
+    counts = np.array([9]) if isinstance(kind, linear_probe.OneOf) else None
+    layer = fit(Rows(features.astype(np.float32), labels, counts), kind)
     assert layer.values == {} and not layer.summary["is_used"]
     assert "The output layer starts at random: fitted to" in capsys.readouterr().err
 

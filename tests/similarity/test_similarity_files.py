@@ -7,6 +7,7 @@ import pytest
 
 from commands import ends_with_error, run_here
 from engine.errors import UserError
+from runs import column_values
 from runs.rows import Example
 from similarity import data, files, run
 from similarity_files import pairs, write
@@ -77,6 +78,19 @@ def test_ids_with_letters_are_no_texts(header, form, count, tmp_path, capsys):
     assert [example.texts for example in file.examples()] == [row[1:] for row in rows]
     column = header.split(",")[0] or "1"
     assert f"column {column} numbers the rows or has ids, and is not read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("header", ["label_id", "class_id"])
+def test_ids_of_labels_are_labels(header, tmp_path):
+    rows = [(place % 2, f"a cat {place}", "a dog") for place in range(12)]
+    file = opened(tmp_path, "train.tsv", lines((header, "first", "second"), *rows))
+    assert [example.label for example in file.examples()] == [row[0] for row in rows] and file.has_scores
+
+
+def test_a_first_row_above_ids_with_letters_is_no_header(tmp_path):
+    rows = [("", "spam"), *((f"http://x.y/{place}", "ham") for place in range(12))]
+    assert not column_values.are_names(rows[0], rows[1:], usual=())
+    assert column_values.are_names(rows[0], [(place, "ham") for place in range(12)], usual=())
 
 
 @pytest.mark.parametrize("header", ["valid,grid\n", "word,other\n"])
