@@ -7,9 +7,12 @@
 A variant is what is compared: the update (Google's, or with Adam's bias correction), another checkout
 (--before), windows of so many batches, or the peer. A set with a variant at a rate is a cell, whose result is
 WORK_DIR/<cell>.json: the same command goes on with the cells that have none, and ends with the table of
-those that have one. The set emoji is made from the file that the environment variable EMOJI_JSON names, emoji.json
-of the npm package of that name (16.0.0), and r52 from that of R52_TXT, data/R52/test.txt of GitHub's
-yao8839836/text_gcn; mrpc takes Microsoft's files as glue/MRPC/train.tsv and dev.tsv. A training has failed if its record has the warning that it does not learn.
+those that have one. A training has failed if its record has the warning that it does not learn.
+
+Three sets need files that are not in SHARED_DATA:
+  emoji: the environment variable EMOJI_JSON names emoji.json of the npm package emoji.json 16.0.0;
+  r52: R52_TXT names data/R52/test.txt of the GitHub repository yao8839836/text_gcn;
+  mrpc: glue/MRPC/train.tsv and dev.tsv in --data are Microsoft's msr_paraphrase_train.txt and _test.txt.
 """
 
 import argparse

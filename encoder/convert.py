@@ -26,7 +26,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from encoder import (
-    huggingface, label_types, long_texts, model_files, sentence_transformers, tag_set, task_json, tokenizer_files,
+    heads, huggingface, label_types, model_files, sentence_transformers, task_json, tokenizer_files,
     variables, vocabulary)
 from encoder.encoding import load_encoding
 from encoder.huggingface import Weights
@@ -88,37 +88,19 @@ def convert_from_huggingface(source_dir: str, output_dir: str, *,
     do_lower_case = vocabulary.read_casing(source_dir, tokens)
     longest = vocabulary.longest_input(source_dir, bert_config["max_position_embeddings"])
     if sentences:
-        heads, description = {}, sentences.description
+        outputs, description = {}, sentences.description
         longest = min(sentences.max_seq_length or longest, longest)
         warnings += sentences.warnings
     else:
-        heads, description = _head_from_huggingface(weights, config, config_path, takes_pairs)
-    if variables.READER in heads:
+        outputs, description = heads.from_huggingface(weights, config, config_path, takes_pairs)
+    if variables.READER in outputs:
         longest = min(_LONGEST_WINDOW, longest)
-    matched = variables.match(weights.shapes, bert_config, "huggingface", weights.path, heads)
+    matched = variables.match(weights.shapes, bert_config, "huggingface", weights.path, outputs)
     values = {row.tensorflow: _transposed(row, weights.read(row.huggingface))
               for row in matched.rows}
     return _write_model_folder(
         output_dir, values, bert_config, tokens, do_lower_case, longest, description,
         warnings + matched.warnings)
-
-
-def _head_from_huggingface(weights: Weights, config: Mapping[str, Any], path: str, takes_pairs: bool
-                           ) -> Tuple[Dict[str, int], Optional[Dict[str, Any]]]:
-    """A fine-tuned model's head with its number of outputs, and the entries of its task.json."""
-    head = huggingface.head_of(weights, config)
-    num_outputs = (*weights.shapes.get("classifier.weight", ()), 2)[0]  # 2: transformers' default
-    if head == variables.READER:
-        return {head: 2}, task_json.of_reader()
-    if head == variables.CHOOSER:
-        return {head: 1}, task_json.OF_CHOOSER
-    if head == variables.TAGGER:
-        tags = tag_set.from_huggingface(config, path, num_outputs)
-        return {head: len(tags.labels)}, task_json.of_tagger(tags.types, tags.scheme, False, tags.own_tags)
-    if head == variables.CLASSIFIER:
-        labels = label_types.from_huggingface(config, path, num_outputs)
-        return {head: labels.num_outputs}, {**labels.describe(), "takes_pairs": takes_pairs}
-    return {}, None
 
 
 def convert_from_checkpoint(source: str, output_dir: str, *, labels: Sequence[str],
@@ -198,29 +180,19 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
     bert_config = model_files.load_config(config_path).to_dict()
     config = _config_from_tensorflow(bert_config, config_path)
     description = model.description() or {}
-    heads, entries = _head_from_tensorflow(description, weights, f"--from_tensorflow={source}")
-    matched = variables.match(weights.shapes, bert_config, "tensorflow", weights.path, heads)
+    outputs, entries = heads.from_tensorflow(description, weights, f"--from_tensorflow={source}")
+    matched = variables.match(weights.shapes, bert_config, "tensorflow", weights.path, outputs)
     vocab_file = vocab_file or model.file(vocabulary.FILE)
     tokens = vocabulary.read_tokens(vocab_file, config["vocab_size"])
     vocabulary.warn_of_another(vocab_file, model.folder)
     model_files.check_record(model, vocab_file, bert_config_file)
-    do_lower_case, warnings = vocabulary.read_casing(os.path.dirname(vocab_file), tokens), []
+    do_lower_case = vocabulary.read_casing(os.path.dirname(vocab_file), tokens)
     max_length = config["max_position_embeddings"]
     gives_vectors = task_json.gives_vectors(description)
-    head = next((head for head in heads if head in matched.parts), None)
+    head = next((head for head in outputs if head in matched.parts), None)
     if description and (gives_vectors or head):
         do_lower_case = description["do_lower_case"]
         max_length = description["max_seq_length"]
-    if "output_bias" in weights.shapes and not description:
-        warnings.append("it is a classifier whose labels are not known: --from_checkpoint and "
-                        "--labels make a model folder of it, which keeps its head")
-    if description.get("version_2_with_negative"):
-        warnings.append("questions may have no answer, which a folder there cannot say: compare an answer's "
-                        "score with that of [CLS]")
-    if head and description.get("takes_pairs"):
-        warnings.append("its texts are pairs, which a folder there cannot say: to convert it back, set --takes_pairs")
-    if long_texts.ENTRY in description:
-        warnings.append("texts that do not fit are cut at their end there, and not as this model has it (--long_texts)")
     ids = vocabulary.load_tokenizer(vocab_file, do_lower_case).vocab
     rows = [row for row in matched.rows if not (
         head in (variables.TAGGER, variables.READER) and row.tensorflow.startswith(variables.POOLER_SCOPE))]
@@ -235,7 +207,7 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
             {row.huggingface: _transposed(row, values[row.tensorflow]) for row in rows},
             os.path.join(folder, huggingface.WEIGHTS), metadata={"format": "pt"})
         files.write_json(os.path.join(folder, huggingface.CONFIG),
-                         {"architectures": [_architecture(matched.parts)], **config, "pad_token_id": ids["[PAD]"],
+                         {"architectures": [heads.architecture(matched.parts)], **config, "pad_token_id": ids["[PAD]"],
                           **(entries if head else {})})
         files.write_text(os.path.join(folder, vocabulary.FILE), "\n".join(tokens) + "\n")
         files.write_json(os.path.join(folder, vocabulary.CASING_FILE), {
@@ -244,28 +216,8 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
         files.write_json(os.path.join(folder, tokenizer_files.FAST), tokenizer_files.fast(ids, do_lower_case))
         if gives_vectors:
             sentence_transformers.write(folder, description, config["hidden_size"])
-    return Conversion(output_dir, do_lower_case, warnings + matched.warnings)
-
-
-def _head_from_tensorflow(description: Mapping[str, Any], weights: Weights, where: str
-                          ) -> Tuple[Dict[str, int], Dict[str, Any]]:
-    """A fine-tuned model's head with its number of outputs, and its entries of config.json."""
-    if task_json.is_classifier(description):
-        labels = label_types.of_description(description, where)
-        return {variables.CLASSIFIER: labels.num_outputs}, label_types.to_huggingface(labels)
-    if task_json.is_tagger(description):
-        if description.get("crf"):
-            raise UserError(f"{where} is a tagger with a CRF, and BertForTokenClassification has no place for the "
-                            "scores of its transitions; a tagger that is trained without --crf can be converted")
-        tags = tag_set.of_description(description, where)
-        return {variables.TAGGER: len(tags.labels)}, tag_set.to_huggingface(tags)
-    if task_json.is_reader(description) or not description and "cls/squad/output_bias" in weights.shapes:
-        return {variables.READER: 2}, {}
-    if task_json.is_chooser(description):
-        return {variables.CHOOSER: 1}, {}
-    if description and not task_json.gives_vectors(description):
-        raise UserError(f"{where} is a model of the kind {description['kind']!r}, which transformers does not have")
-    return {}, {}
+    return Conversion(output_dir, do_lower_case, [
+        *heads.untold(description, weights, head), *matched.warnings])
 
 
 def _config_from_huggingface(config: Mapping[str, Any], naming: variables.Naming,
@@ -298,17 +250,6 @@ def _look_up(names: Mapping[str, str], name: Any, path: str) -> str:
     if not isinstance(name, str) or name not in names:
         raise UserError(f"{path}: hidden_act is {name!r}; can be converted: {sorted(names)}")
     return names[name]
-
-
-def _architecture(parts: List[str]) -> str:
-    """The transformers class that has exactly these parts."""
-    for head, ending in variables.HEADS.items():
-        if head in parts:
-            return f"Bert{ending}"
-    if variables.MASKED_LM_HEAD not in parts:
-        return "BertModel"
-    with_pair_head = variables.NEXT_SENTENCE_HEAD in parts
-    return "BertForPreTraining" if with_pair_head else "BertForMaskedLM"
 
 
 def _transposed(row: variables.Row, values: np.ndarray) -> np.ndarray:

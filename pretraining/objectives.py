@@ -175,7 +175,7 @@ def _blocks(corpus: Corpus, document: int, targets: Iterator[int],
 def _sentences(corpus: Corpus, document: int, targets: Iterator[int],
                random: np.random.RandomState) -> Iterator[_Spans]:
     """Each sentence is an example."""
-    next(targets)  # unused; the draws after it stay those of earlier releases
+    next(targets)  # keeps the random stream of earlier releases
     first, last = corpus.document_range(document)
     ends = corpus.ends[first:last + 1]
     for start, end in zip(ends[:-1], ends[1:]):

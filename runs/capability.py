@@ -44,7 +44,7 @@ def facts_of(job: Job, data: Training) -> Dict[str, Any]:
 
 
 class Sets(NamedTuple):
-    """The sets that a run needs, tokenized. A held-out set has a length, the number of its records; one of `dev` a content_hash, too."""
+    """The sets that a run needs, tokenized. A held-out set has a length, in records; one in `dev` has a content_hash."""
     train: Optional[Training] = None
     # Suffix of the names of the results → set. The set "" chooses the best checkpoint.
     dev: Mapping[str, Any] = {}
@@ -177,7 +177,7 @@ class Capability(abc.ABC):
     Attributes:
         config: of the encoder.
         encoding: how it reads texts; None if pretraining does not know the vocabulary.
-        settings: those of a training of this kind alone, of settings classes.
+        settings: objects of settings classes that only this kind of training has.
     """
     verb: str
     unit: str

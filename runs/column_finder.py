@@ -89,7 +89,7 @@ class Finder:
             raise UserError(f"{table.path}: {names} must name different columns; {table.describe()}")
 
     def report(self, known: Roles, basis: str = "detected", what: str = "") -> None:
-        """Logs what the file is, the columns of the roles that are not `known`, and those that are not read."""
+        """Logs `what`, the columns of roles outside `known`, and the unread columns."""
         table = self.table
         ways = {f"--{role}_column": f"{role.replace('_', ' ')} in column {','.join(self.columns(role))}"
                 for role, places in self.places.items() if places and not known.get(role)}

@@ -103,8 +103,8 @@ look_at_model_and_cards() {
   say "Starting TensorFlow, to see whether it works and for which cards; this may take a minute"
   found=$("$python" -c "import sys
 from encoder import model_files, vocabulary
-from engine import count_gpus
-count_gpus.main(sys.argv[3:])
+from engine import count_replicas
+count_replicas.main(sys.argv[3:])
 for folder in filter(None, sys.argv[1:3]):
     print(str(vocabulary.is_lower_cased(model_files.folder_of(folder))).lower())
 " "$model" "${MASKED_LM:-}" "$@") || exit

@@ -203,7 +203,7 @@ class RunSettings(NamedTuple):
     init_checkpoint: Optional[checkpoints.Checkpoint]
     output_dir: str
     store_dir: str
-    command_settings: Sequence[Any] = ()  # those of the command alone, of settings classes
+    command_settings: Sequence[Any] = ()  # objects of settings classes that only this command has
 
     def recorded(self) -> Dict[str, Any]:
         """The settings for the run's record, by flag. A resumed run warns of changes."""

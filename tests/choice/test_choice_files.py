@@ -62,7 +62,7 @@ def test_a_file_s_columns_and_answers_are_found(name, tmp_path, capsys):
     content, expected = FILES[name]
     file = read(tmp_path, name, content)
     assert list(file.examples()) == [Example(*each) for each in expected]
-    said = capsys.readouterr().err  # what it has guessed
+    said = capsys.readouterr().err  # the guesses
     assert "answer in column " in said and "to change that, set " in said and "answers are " in said
 
 

@@ -30,7 +30,7 @@ TRIED = [run for run in RUNS if "--loss" not in run and (
     run == "run_classifier" or (run in OF_TENSORFLOW_1) == runtime.IS_TENSORFLOW_1)]
 # Others are named as their room.
 PAGES = {"run_classifier": "fine-tuning", "run_squad": "reading", "choice.run": "multiple-choice"}
-# It can be interrupted after any step, of which there are few.
+# It has few steps, and can be interrupted after each.
 CHANGES = dict(save_checkpoints_steps=1, num_cpu_replicas=1, train_batch_size=16)
 # Which command reads texts with what another one has trained; the classifier is read by others, too.
 READERS = {"pretraining.run": "pretraining.score", "similarity.run": "similarity.search",
@@ -143,7 +143,7 @@ def make_data(of: Folder, model):
            max_predictions_per_seq=4, dupe_factor=1)
     of.run("rewriting.create_data", input_file=of.folder / "clauses.txt", num_negatives=1,
            output_dir=of.folder / "other_slots")
-    of.run("engine.count_gpus")
+    of.run("engine.count_replicas")
 
 
 def test_a_signal_more_steps_and_a_repetition_lose_nothing_and_commands_say_what_our_log_says(tiny_model, tmp_path):
@@ -156,7 +156,7 @@ def test_a_signal_more_steps_and_a_repetition_lose_nothing_and_commands_say_what
     assert {module: lines for module, lines in of.noise.items() if lines} == {}
     others = {run.split(" ")[0] for run in RUNS} - {run.split(" ")[0] for run in TRIED}
     assert {*of.noise, "engine.launch", *others, *(READERS[run] for run in READERS if run in others)} == {
-        *commands(), "engine.count_gpus"}
+        *commands(), "engine.count_replicas"}
 
 
 def test_a_new_process_says_no_more_than_one_that_had_loaded_everything():

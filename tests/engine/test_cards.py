@@ -11,7 +11,7 @@ import processes
 import run_classifier
 from commands import arguments
 from conftest import ROOT
-from engine import count_gpus
+from engine import count_replicas
 from engine.cli import device_flags, worker_main
 from engine.devices import devices, gpus, runtime
 from engine.errors import UserError
@@ -188,16 +188,16 @@ def test_a_run_does_not_go_to_the_cpu_in_silence_where_there_are_cards(machine):
     (["--replicas_per_gpu=2"], 16), (["--num_gpus=2", "--replicas_per_gpu", "3"], 6),
     (["--num_gpus", "0"], 0), (["--num_cpu_replicas=4"], 0), (["--other", "value", "-n_gpus=1", "--num_gpus", "1"], 1)])
 def test_recipes_divide_their_batch_by_the_replicas_that_the_flags_ask_for(given, expected, monkeypatch, capsys):
-    monkeypatch.setattr(count_gpus.gpus, "check_seen", lambda: None)
-    monkeypatch.setattr(count_gpus.runtime, "visible_gpu_count", lambda: 8)
-    count_gpus.main(given)
+    monkeypatch.setattr(count_replicas.gpus, "check_seen", lambda: None)
+    monkeypatch.setattr(count_replicas.runtime, "visible_gpu_count", lambda: 8)
+    count_replicas.main(given)
     assert capsys.readouterr().out == f"{expected}\n"
 
 
 @no_gpu_here
-@pytest.mark.parametrize("command", [["run_classifier.py"], ["-m", "engine.count_gpus"]])
+@pytest.mark.parametrize("command", [["run_classifier.py"], ["-m", "engine.count_replicas"]])
 def test_a_command_ends_with_status_2_and_one_line(command, machine, tiny_model, tmp_path):
-    """The recipes ask engine.count_gpus."""
+    """The recipes ask engine.count_replicas."""
     machine(V100)
     process = processes.start([*command, *arguments(dict(
         tiny_model._asdict(), task_name="cola", max_seq_length=24, do_train=True,

@@ -117,7 +117,7 @@ def test_short_seq_prob_is_the_share_of_short_blocks(tiny_model, tmp_path):
                       max_seq_length=20, dupe_factor=1)
     lengths = np.array([len(unmasked(example)[0]) for example in examples])
     assert lengths.sum() == 50 * 504
-    # 0.1, of which 1 in 17 has 18 tokens by chance, and the end of a document that has short ones.
+    # A tenth, less the draws of full length, plus the ends of documents with short examples.
     assert 0.07 < (lengths < 18).mean() < 0.15
 
 

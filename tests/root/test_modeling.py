@@ -14,7 +14,7 @@ from bert_reference import (BATCH, LENGTH, assert_close, evaluate, load,
 from conftest import plain_session
 
 
-@pytest.mark.parametrize("activation", ["gelu", "tanh"])  # gelu_erf: the slopes below are those of outputs
+@pytest.mark.parametrize("activation", ["gelu", "tanh"])  # gelu_erf has its outputs checked below, by its gradients
 def test_outputs_are_those_of_the_papers_formulas(activation):
     config, features = tiny_config(hidden_act=activation), random_features()
     values = values_for(config)

@@ -15,7 +15,7 @@ from pages import Page
 from runs import kinds, predict
 from structure_helpers import imported_rooms
 
-pytestmark = on_tensorflow_2  # what it shows is the interface
+pytestmark = on_tensorflow_2  # a test of interfaces, which are the same on both
 
 
 @pytest.fixture(scope="module")

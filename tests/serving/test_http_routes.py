@@ -133,7 +133,7 @@ def test_an_unknown_field_is_refused_beside_those_that_there_are(service):
         answer = service.post(path, body)
         assert answer.status == 400 and answer.body["error"].startswith(f"`{wrong}` is no field of this route; it has ")
         assert answer.body["error"].endswith(right) and "dimensions" not in answer.body["error"]
-    # Clients of Hugging Face's own service send `options`, those of OpenAI what any such service has.
+    # Hugging Face's clients send `options`; OpenAI's send fields of other services.
     assert service.post("/predict", {"inputs": "the cat", "options": {"wait_for_model": True}}).status == 200
     assert service.post("/v1/embeddings", {"input": "cat", "user": "me", "input_type": "query"}).status == 200
 

@@ -1,6 +1,6 @@
 """Prints how many replicas a run with these flags has on GPUs, for scripts.
 
-    python -m engine.count_gpus [FLAG...]
+    python -m engine.count_replicas [FLAG...]
 
 If the machine has GPUs and TensorFlow sees none, prints the reason and exits with status 2,
 unless a flag asks for the CPU. Ignores all other flags.
