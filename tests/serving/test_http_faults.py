@@ -150,24 +150,6 @@ def test_clients_that_go_away_in_the_middle_harm_nobody(service):
     wait_until(lambda: "serving_requests_in_flight 0.0" in service.get("/metrics").body)
 
 
-def test_slow_senders_hold_nobody_up_and_are_told_so(impatient):
-    whole = request(b"/predict", b'{"inputs": "the cat"}')
-    slow = [impatient.socket() for _ in range(120)]
-    for number, client in enumerate(slow):
-        client.sendall(whole[:number % len(whole)])
-    start = time.monotonic()
-    assert_answers(impatient)
-    assert impatient.get("/health").status == 200
-    if time.monotonic() - start < SOON / 2:  # the others had not been sent away yet
-        slow[-1].sendall(whole[119 % len(whole):])
-        assert read_all(slow.pop()).startswith(b"HTTP/1.1 200 OK")
-    for number, client in enumerate(slow):
-        with client:
-            answer = read_all(client)
-        assert answer.startswith(b"HTTP/1.1 408 ") if number % len(whole) else not answer
-    assert_answers(impatient)
-
-
 def test_an_answer_that_nobody_reads_is_dropped(impatient):
     with socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
