@@ -18,7 +18,7 @@ from starlette.responses import Response
 from conftest import sentences
 from serving import app, model
 from serving.routes import REQUESTS
-from services import RELEASE, SECONDS, Service, read_all, request, wait_until
+from services import RELEASE, SECONDS, Answer, Service, read_all, request, wait_until
 
 SOON = 2.0  # seconds of the services that wait for slow clients
 
@@ -244,6 +244,19 @@ def test_clients_that_keep_their_connections_lose_no_answer_to_a_signal():
         assert service.process.wait(SECONDS) == 0
     finally:
         service.kill()
+
+
+def test_a_client_who_asks_again_over_its_connection_gets_what_others_get(service):
+    bodies = [{"inputs": text} for text in sentences(8)] + [{"inputs": 1.5}, {"inputs": ["a", "b", "c"]}]
+    connection, answers = service.connect(), []
+    for body in bodies:
+        connection.request("POST", "/predict", json.dumps(body), {"content-type": "application/json"})
+        answer = Answer(connection.getresponse())
+        answers.append((answer.status, answer.body))
+    connection.close()
+    alone = [service.post("/predict", body) for body in bodies]
+    assert answers == [(answer.status, answer.body) for answer in alone]
+    wait_until(lambda: "serving_requests_in_flight 0.0" in service.get("/metrics").body)
 
 
 def test_a_signal_under_load_ends_the_service_when_what_has_begun_is_answered():
