@@ -11,10 +11,12 @@ import pytest
 
 import extract_features
 from commands import run_here
-from conftest import sentences
+from conftest import on_tensorflow_1, sentences
 from runs import predict
 from serving import routes
 from services import Service, assert_close, toy_models, write_model
+
+pytestmark = on_tensorflow_1  # routes depend on no runtime; test_clients.py and test_page.py ask on the other
 
 
 @pytest.fixture(scope="module")
