@@ -16,7 +16,7 @@ from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Un
 from absl import flags
 
 from engine import interruption, limits, log
-from engine.cli import foreign_flags, on_ray, shards
+from engine.cli import foreign_flags
 from engine.disk import files
 from engine.errors import USER_ERROR_STATUS, UserError
 from engine.version import VERSION
@@ -57,7 +57,7 @@ def run(main: Callable[[flags.FlagValues], None],
         argv = [argv[0], *_with_flag_files(argv[1:])]
         _parse(argv, flag_values)
         with interruption.InterruptNow():
-            _call(main, argv, flag_values)
+            _call(main, flag_values)
         _leave(0, "")
     except flags.UnrecognizedFlagError as error:
         exit_with(foreign_flags.explain(argv, flag_values) or error)
@@ -100,15 +100,12 @@ def _parse(argv: List[str], values: flags.FlagValues) -> None:
                         "(--name=value).")
 
 
-def _call(main: Callable[[flags.FlagValues], None], argv: List[str], values: flags.FlagValues) -> None:
+def _call(main: Callable[[flags.FlagValues], None], values: flags.FlagValues) -> None:
     # Workers share the work of a training, and of nothing else.
     if not ("heartbeat_timeout" in values and values.do_train):
         cluster.run_on_chief(cluster.from_environment())
     limits.require_threads()
-    if "ray_address" in values and shards.count_on_ray(values):
-        on_ray.run(main, argv, values)
-    else:
-        main(values)
+    main(values)
 
 
 def _leave(status: int, why: str) -> None:

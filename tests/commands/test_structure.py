@@ -60,8 +60,8 @@ OWNERS = {
     "Estimator": {"engine/training/loop.py"},
     # The second makes specs for the Estimators of other programs.
     "EstimatorSpec": {"engine/training/loop.py", "tasks/google_interface.py"},
-    # Imports do not show what this loads. A worker of Ray loads the command that it is to run.
-    "import_module": {"runs/kinds.py", "engine/cli/on_ray.py"},
+    # Imports do not show what this loads.
+    "import_module": {"runs/kinds.py"},
     "contrib": set()}
 
 
