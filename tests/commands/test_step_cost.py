@@ -3,17 +3,13 @@
 import collections
 import functools
 
-import numpy as np
 import pytest
 
 from replication import graph_functions
-import modeling
 from benchmarks import page_tables, report, step_cost, step_graph
 from benchmarks.step_cost import Cost
 from benchmarks.step_graph import Workload
 from conftest import on_tensorflow_2
-from engine.training import xla
-from engine.training.settings import TrainingSettings
 
 import tensorflow.compat.v1 as tf
 
@@ -87,17 +83,6 @@ def test_with_xla_each_pass_of_a_layer_is_one_program():
     assert len(of) <= 83  # three more for each layer
     flops, compiled = (sum(cost.flops for cost in each) for each in (plain, of))
     assert compiled == pytest.approx(flops, rel=0.01)
-
-
-def test_the_estimate_that_decides_on_xla_is_that_of_the_counted_step():
-    settings = TrainingSettings(precision="float16")
-    config = modeling.BertConfig(vocab_size=30522, num_hidden_layers=3)
-    card = step_cost.CARDS["A100"]
-    for compiled in (False, True):
-        micro_batch, update = xla.seconds_of(np.array([128]), settings, config, (
-            card.flops["float16"], card.memory), compiled)
-        assert micro_batch + update == pytest.approx(card.seconds(costs(
-            3, precision="float16", **({"xla": True} if compiled else {})), "float16"), rel=0.3)
 
 
 def test_with_xla_one_program_a_layer_adds_what_two_texts_give_its_gradients():
