@@ -16,7 +16,6 @@ from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Un
 from absl import flags
 
 from engine import interruption, limits, log
-from engine.cli import foreign_flags
 from engine.disk import files
 from engine.errors import USER_ERROR_STATUS, UserError
 from engine.version import VERSION
@@ -59,8 +58,6 @@ def run(main: Callable[[flags.FlagValues], None],
         with interruption.InterruptNow():
             _call(main, flag_values)
         _leave(0, "")
-    except flags.UnrecognizedFlagError as error:
-        exit_with(foreign_flags.explain(argv, flag_values) or error)
     except flags.Error as error:
         exit_with(error)
     except BrokenPipeError:

@@ -104,7 +104,7 @@ def test_what_others_may_have_written_is_opened_where_it_is_looked_at_first():
         return getattr(node.func, "id", "") == "open" and not any(
             letter in mode for mode in modes for letter in "wax")
     assert files_with(reads) == {
-        "engine/disk/files.py", "engine/cli/foreign_flags.py", "serving/app.py", "engine/disk/parts.py",
+        "engine/disk/files.py", "serving/app.py", "engine/disk/parts.py",
         "modeling.py", "tokenization.py", "engine/disk/artifact.py"}
 
 
