@@ -101,7 +101,6 @@ def _call(main: Callable[[flags.FlagValues], None], values: flags.FlagValues) ->
     # Workers share the work of a training, and of nothing else.
     if not ("heartbeat_timeout" in values and values.do_train):
         cluster.run_on_chief(cluster.from_environment())
-    limits.require_threads()
     main(values)
 
 
