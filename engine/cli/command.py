@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import warnings
-from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Callable, Dict, List, Optional, Union
 
 from absl import flags
 
@@ -53,7 +53,6 @@ def run(main: Callable[[flags.FlagValues], None],
         sys.stdout.reconfigure(encoding="utf-8")  # like all input, whatever the locale
     try:
         _print_help_or_version(argv, usage, flag_values)
-        argv = [argv[0], *_with_flag_files(argv[1:])]
         _parse(argv, flag_values)
         with interruption.InterruptNow():
             _call(main, flag_values)
@@ -91,7 +90,10 @@ def run(main: Callable[[flags.FlagValues], None],
 
 def _parse(argv: List[str], values: flags.FlagValues) -> None:
     _require_utf8(argv[1:])
-    positional = values(argv)[1:]
+    try:
+        positional = values(argv)[1:]
+    except UnicodeDecodeError as error:
+        raise UserError(f"a file that --flagfile names is not UTF-8: {error}") from error
     if positional:
         raise UserError(f"Unexpected argument {positional[0]!r}: this command takes flags only "
                         "(--name=value).")
@@ -117,22 +119,6 @@ def _print_help_or_version(argv: List[str], usage: str, values: flags.FlagValues
     if "--version" in argv[1:]:
         print(VERSION, flush=True)
         sys.exit(0)
-
-
-def _with_flag_files(arguments: Sequence[str], within: Tuple[str, ...] = ()) -> Iterator[str]:
-    """The arguments; in the place of each --flagfile the lines of that file, as absl reads them."""
-    rest = iter(arguments)
-    for argument in rest:
-        flag, equals, path = argument.partition("=")
-        if flag not in ("--flagfile", "-flagfile"):
-            yield argument
-            continue
-        path = os.path.expanduser(path if equals else next(rest, ""))
-        if path in within:
-            raise UserError(f"--flagfile={path} is read from itself")
-        lines = map(str.strip, files.read_text(path, "--flagfile").split("\n"))
-        yield from _with_flag_files(
-            [line for line in lines if line and not line.startswith(("#", "//"))], (*within, path))
 
 
 def _require_utf8(arguments: List[str]) -> None:
