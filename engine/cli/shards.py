@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 from absl import flags
 
 from engine import log, settings
-from engine.disk import files, parts
+from engine.disk import parts
 from engine.disk.artifact import WHOLE, Artifact, State
 from engine.disk.provenance import Source
 from engine.errors import UserError
