@@ -77,8 +77,13 @@ for ((restart = 0; ; restart++)); do
   done
   # A signal ends this wait, not the chief.
   until wait "$chief"; status=$?; ! kill -0 "$chief" 2> /dev/null; do :; done
-  wait # workers end by themselves where one has failed, and say why
   chief=
+  # The others end by themselves, and say why; ssh notices within two minutes that a machine is gone.
+  for ((waited = 0; waited < 1500; waited++)); do
+    if [[ -z $(jobs -r) ]]; then break; fi
+    sleep 0.1
+  done
+  kill $(jobs -rp) 2> /dev/null
   # Below 128 a restart mends nothing; 130 and 143 are the signals above.
   if ((status < 128 || status == 130 || status == 143 || restart == restarts)); then exit "$status"; fi
   echo "status $status: starting again from the last checkpoint, restart $((restart + 1)) of $restarts" >&2
