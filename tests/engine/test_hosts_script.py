@@ -66,9 +66,9 @@ def test_workers_on_other_machines_have_all_they_need_and_no_command_line_shows_
         "print(json.dumps([config, sys.argv[1:], os.environ.get('NCCL_DEBUG'), os.getcwd()]))", "me@a,b",
         PORT="5000", NCCL_DEBUG="IN FO"))
     assert status == 0, errors
-    lines = sorted(output.splitlines())
-    assert lines[1].startswith("[b:1] ")
-    for index, line in enumerate([lines[0], lines[1][len("[b:1] "):]]):
+    other, chief = sorted(output.splitlines())
+    assert other.startswith("[b:1] ")
+    for index, line in enumerate([chief, other[len("[b:1] "):]]):
         assert json.loads(line) == [
             {"cluster": {"worker": ["a:5000", "b:5001"]}, "task": {"type": "worker", "index": index}}, ["--flag=a b"],
             "IN FO", str(tmp_path)]
