@@ -142,16 +142,18 @@ def _listeners(run: Run, plan: TrainingPlan, curves: summaries.TrainingSummaries
                progress: step_hook.TrainingProgress, saver: checkpoint_hook.SaveHook
                ) -> List[Callable[[step_hook.Step], None]]:
     """Who is told of each step, in this order."""
+    settings = run.settings.training
     listeners = [
         # Before anyone takes note of a loss that ends the training; float16 skips such a step instead.
-        run.settings.training.precision != FLOAT16 and functools.partial(_check_loss, saver.kept),
+        settings.precision != FLOAT16 and functools.partial(_check_loss, saver.kept),
         # Before the check of what is learnt, which reads the curves.
         curves.add,
         # Before the warning of that check, which thus stands below the step that it is about.
         progress.add,
         # Last, with all that is known of the step.
         run.data.baseline and run.devices.peers.is_chief and learning.LearningCheck(
-            run.settings.output_dir, run.schedule, plan, run.data.baseline).add]
+            run.settings.output_dir, settings, run.schedule, plan, run.data.baseline,
+            bool(run.settings.init_checkpoint), bool(run.data.fit)).add]
     return list(filter(None, listeners))
 
 

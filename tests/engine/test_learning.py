@@ -10,7 +10,7 @@ from encoder import classifier
 from engine.data.plan import TrainingPlan
 from engine.model import Baseline
 from engine.training import learning, run_record, summaries
-from engine.training.settings import Schedule
+from engine.training.settings import Schedule, TrainingSettings
 from engine.training.step_hook import Step
 from engine.training.throughput import Throughput
 from trainings import run_loop, settings
@@ -23,11 +23,12 @@ BASELINE = Baseline("guessing", lambda indices: float(np.mean(indices)) / 400)
 @pytest.fixture
 def judge(tmp_path, capsys):
     """(losses above the baseline, of consecutive steps) → the lines of warnings in the log."""
-    def run(excess, first=1, num_train_steps=100, warmup=10):
-        run_record.write(str(tmp_path), run_record.Record({}, {}))
+    def run(excess, first=1, num_train_steps=100, warmup=10, is_given_model=True, can_fit=False, fitted=None, **changes):
+        run_record.write(str(tmp_path), run_record.Record({}, {}, output_layer=fitted))
         plan = TrainingPlan(LENGTHS, 4, seed=7)
         check = learning.LearningCheck(
-            str(tmp_path), Schedule(num_train_steps, warmup), plan, BASELINE)
+            str(tmp_path), TrainingSettings(**changes), Schedule(num_train_steps, warmup), plan, BASELINE,
+            is_given_model, can_fit)
         with summaries.TrainingSummaries(
                 str(tmp_path), num_train_steps, cpu_devices(1), Throughput()) as curves:
             for number, value in enumerate(excess, first):
@@ -43,9 +44,32 @@ def judge(tmp_path, capsys):
 def test_a_loss_that_stays_at_the_baseline_is_reported_once(judge):
     warnings = judge([0.001] * 100)
     assert len(warnings) == 1
-    for part in ("does not learn", "41 to 50", "guessing", "docs/training-options.md"):
+    for part in ("does not learn", "41 to 50", "guessing", "try, in this order: "):
         assert part in warnings[0]
     assert "91 to 100" in judge.recorded() and "guessing" in judge.recorded()
+
+
+MORE, LOWER = "more steps than {}, such as more epochs", "a lower --learning_rate"
+CORRECTED, RISES = "--adam_bias_correction", "a lower --learning_rate, since the loss rises"
+MODEL = "a trained model as --init_checkpoint, since none was given"
+FITTED = "--fit_output_layer, if there are many or rare classes"
+DATA = "a look at the data, for labels or columns that are mixed up"
+FLAT, RISING = [0.5] * 100, [-0.5] * 70 + [1.5] * 30
+
+
+@pytest.mark.parametrize("excess, settings, remedies", [
+    (FLAT, {}, [MORE, DATA]),
+    (FLAT, dict(can_fit=True), [FITTED, MORE, DATA]),
+    (FLAT, dict(can_fit=True, fitted={"is_used": True}), [MORE, DATA]),
+    (FLAT, dict(can_fit=True, is_given_model=False), [MODEL, MORE, DATA]),
+    (FLAT, dict(learning_rate=2e-4), [MORE, CORRECTED, LOWER, DATA]),
+    (RISING, {}, [RISES, MORE, DATA]),
+    (RISING * 5, dict(num_train_steps=500, learning_rate=3e-4), [RISES, CORRECTED, DATA]),
+    (FLAT * 5, dict(num_train_steps=500, is_given_model=False), [MODEL, LOWER, DATA])])
+def test_what_to_try_follows_from_what_was_seen(excess, settings, remedies, judge):
+    judge(excess, **settings)
+    assert judge.recorded().split("try, in this order: ")[1] == "; ".join(remedies).format(
+        settings.get("num_train_steps", 100))
 
 
 @pytest.mark.parametrize("excess, settings", [
