@@ -125,7 +125,7 @@ COMPARISONS = {
     "features": Comparison(
         "Vectors of texts, 32 at a time, texts/s",
         _PROGRAM + "features --model={model} --input_file={input_file}",
-        {"sentence-transformers": "{peer_python} -m benchmarks.peers.sentence_vectors "
+        {"sentence-transformers": "{peer_python} -m benchmarks.peers.sentences encode "
                                   "--model_dir={peer_model} --input_file={input_file}"}),
     "augmentation": Comparison(
         "Augmentation of CoLA, masked words/s",
