@@ -43,7 +43,7 @@ class Record(NamedTuple):
     # The lengths of batches for which XLA compiles, none where it is off; None: not decided.
     compiled_lengths: Optional[List[int]] = None
     output_layer: Optional[Mapping[str, Any]] = None  # how good it was before the first step, if it was fitted
-    dev_set: Optional[str] = None  # of a try that has ended: the hash of the set that judged it
+    dev_set: Optional[str] = None  # the hash of the set that judges it; versions before have none
 
     @property
     def all_settings(self) -> Dict[str, Any]:
@@ -148,6 +148,14 @@ def check(output_dir: str, facts: Mapping[str, Any]) -> None:
     for name, change in _changes({**record.settings, **record.facts}, facts).items():
         raise UserError(f"--output_dir={output_dir} belongs to a run with another {name}: "
                         f"{change}; use another --output_dir")
+
+
+def check_dev_set(output_dir: str, dev_set: Optional[str]) -> None:
+    """Raises a UserError if another dev set has judged a training, whose scores the new ones would be compared with."""
+    record = load(output_dir)
+    if record and record.dev_set not in (None, dev_set):
+        raise UserError(f"{output_dir} is a training that another dev set has judged; use that set again, or another "
+                        "--output_dir; to evaluate a trained model on this set, leave out --do_train and the tries")
 
 
 def check_model(folder: str, flag: str, facts: Mapping[str, Any]) -> None:
