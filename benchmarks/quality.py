@@ -1,4 +1,4 @@
-"""How good trainings get beside each other and beside Hugging Face's, and how fast: small sets and whole ones, over seeds.
+"""How good and how fast trainings are beside each other and beside Hugging Face's: small sets and whole ones, over seeds.
 
   python -m benchmarks.quality --model=MINILM_TF --data=SHARED_DATA --work_dir=DIR --minutes=60 \\
     --peer_model=MINILM_HF --peer_python=PYTHON
@@ -122,13 +122,14 @@ def _run_peer(args: argparse.Namespace, training: Training) -> Dict[str, Any]:
         ours = next((name for name in args.variants if not VARIANTS[name].is_peer), "plain")
         places["steps"] = training._replace(variant=ours).result(args)["steps"]
     answer = report.answer_of(
-        args.peer_python, "-m", f"benchmarks.peers.{module}", *(flag.format(**places) for flag in flags),
+        args.peer_python, "-m", module, *(flag.format(**places) for flag in flags),
         f"--model_dir={args.peer_model}", f"--seed={training.seed}", f"--learning_rate={training.rate}",
         f"--batch_size={SETS[training.data].batch_size}", *VARIANTS[training.variant].flags)
     if "--output_file={out}.json" in flags:
-        dev_file = next(flag.split("=")[1] for flag in flags if flag.startswith("--dev_file="))
-        answer["f1"] = _f1_of_answers(f"{places['out']}.json", dev_file.format(**places), "--version_2_with_negative" in flags)
-        os.remove(f"{places['out']}.json")
+        answers, dev_file = f"{places['out']}.json", next(
+            flag.split("=")[1].format(**places) for flag in flags if flag.startswith("--dev_file="))
+        answer["f1"] = _f1_of_answers(answers, dev_file, "--version_2_with_negative" in flags)
+        os.remove(answers)
     return answer
 
 
@@ -178,9 +179,10 @@ def main() -> None:
     args = parser.parse_args()
     args.end = time.time() + 60 * args.minutes
     if any(VARIANTS[name].is_peer for name in args.variants):
-        without = [name for name in args.sets if not SETS[name].peer]
-        if without or not (args.peer_python and args.peer_model):
-            parser.error(f"{', '.join(without)} has no peer" if without else "the peer needs --peer_python and --peer_model")
+        if not (args.peer_python and args.peer_model):
+            parser.error("the peer needs --peer_python and --peer_model")
+        if not all(SETS[name].peer for name in args.sets):
+            parser.error(f"no peer trains on {', '.join(name for name in args.sets if not SETS[name].peer)}")
     rows = [row for pair in itertools.product(args.sets, args.rates) for row in rows_of(args, *pair)]
     if not rows:
         sys.exit("No training has ended yet.")

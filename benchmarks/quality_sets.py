@@ -32,7 +32,7 @@ def _nothing(data: str, folder: str) -> None:
 class DataSet(NamedTuple):
     """A training set, with its dev set."""
     ours: Tuple[str, ...]  # the command, which `benchmarks.quality` continues
-    peer: Tuple[str, ...]  # the module of benchmarks.peers and its flags; (): there is none
+    peer: Tuple[str, ...]  # its module and flags; (): there is none
     metrics: Tuple[str, ...]
     epochs: float
     batch_size: int = 16  # of a step
@@ -135,26 +135,29 @@ def _write_choices(data: str, folder: str) -> None:
 def _classifier(task: str, metrics: Tuple[str, ...], epochs: float, write: Write = _nothing, folder: str = FOLDER
                 ) -> DataSet:
     return DataSet(("run_classifier.py", f"--task_name={task}", f"--data_dir={folder}"),
-                   ("huggingface", f"--task={task}", f"--data_dir={folder}", "--epochs={epochs}"), metrics, epochs, 32, write)
+                   ("benchmarks.peers.huggingface", f"--task={task}", f"--data_dir={folder}", "--epochs={epochs}"),
+                   metrics, epochs, 32, write)
 
 
 def _own_file(name: str, metric: str, epochs: float, write: Write, *more: str) -> DataSet:
     return DataSet(("run_classifier.py", "--task_name=file", f"--data_dir={FOLDER}", *more),
-                   ("huggingface", f"--task={name}", f"--data_dir={FOLDER}", "--epochs={epochs}"), (metric,), epochs,
-                   write=write)
+                   ("benchmarks.peers.huggingface", f"--task={name}", f"--data_dir={FOLDER}", "--epochs={epochs}"),
+                   (metric,), epochs, write=write)
 
 
 def _tagger(train: str, dev: str, epochs: float) -> DataSet:
     sets = f"--train_file={train}", f"--dev_file={dev}"
-    return DataSet(("-m", "tagging.run", *sets), ("huggingface_ner", *sets, "--epochs={epochs}"), ("f1",), epochs)
+    return DataSet(("-m", "tagging.run", *sets), ("benchmarks.peers.huggingface_ner", *sets, "--epochs={epochs}"),
+                   ("f1",), epochs)
 
 
 def _reader(train: str, dev: str, epochs: float, *more: str, write: Write = _nothing) -> DataSet:
     """Windows of 192 tokens that advance by about 96."""
     return DataSet(("run_squad.py", "--max_seq_length=192", "--doc_stride=96", "--max_query_length=32",
                     f"--train_file={train}", f"--predict_file={dev}", *more),
-                   ("huggingface_qa", "--max_seq_length=192", "--doc_stride=80", "--num_steps={steps}", f"--train_file={train}",
-                    f"--dev_file={dev}", "--output_file={out}.json", *more), ("f1",), epochs, write=write)
+                   ("benchmarks.peers.huggingface_qa", "--max_seq_length=192", "--doc_stride=80", "--num_steps={steps}",
+                    f"--train_file={train}", f"--dev_file={dev}", "--output_file={out}.json", *more),
+                   ("f1",), epochs, write=write)
 
 
 _CLUENER = "{data}/ner_zh/cluener_"
@@ -181,6 +184,8 @@ SETS: Dict[str, DataSet] = {
     "resume": _tagger(f"{_RESUME}train_first1000.char.bmes", f"{_RESUME}dev.char.bmes", 3),
     "new-wiki": _reader(f"{FOLDER}/train.json", f"{_QUESTIONS}newwiki_dev.json", 0.5, write=_write_questions),
     "whole-new-wiki": _reader(f"{_QUESTIONS}newwiki_train.json", f"{_QUESTIONS}newwiki_dev.json", 0.5),
-    "squad-2": _reader(f"{_QUESTIONS}squad2_train.json", f"{_QUESTIONS}squad2_dev.json", 1.5, "--version_2_with_negative"),
-    "choice": DataSet(("-m", "choice.run", *_CHOICES), ("huggingface_choice", "--num_steps={steps}", *_CHOICES),
+    "squad-2": _reader(f"{_QUESTIONS}squad2_train.json", f"{_QUESTIONS}squad2_dev.json", 1.5,
+                       "--version_2_with_negative"),
+    "choice": DataSet(("-m", "choice.run", *_CHOICES),
+                      ("benchmarks.peers.huggingface_choice", "--num_steps={steps}", *_CHOICES),
                       ("accuracy",), 1, write=_write_choices)}
