@@ -41,6 +41,5 @@ def test_what_has_checksums_or_can_be_made_again_is_not_missed(campaign):
             what = fuzz_mutations.mutate(os.path.join(folder, file), random.Random(file))
             results.append(campaign.run_damaged(scene, fuzz.FILE, file, what, scene.arguments(folder)))
     assert [result for result in results if "log" in result] == []
-    assert fuzz.REFUSED in {result["outcome"] for result in results}
     of_store = [result["outcome"] for result in results if "store/" in result["what"]]
     assert len(of_store) > 3 and set(of_store) == {fuzz.SAME}
