@@ -8,7 +8,6 @@ import sys
 
 import pytest
 
-import processes
 import run_classifier
 from commands import arguments, ends_with_error, run_here
 from conftest import on_tensorflow_2, write_cola
@@ -216,12 +215,13 @@ def test_a_file_of_another_model_is_refused_in_a_training_s_folder_and_in_an_exp
             (inside / name).write_text(own)
 
 
-def test_better_names_of_labels_are_said(tuned):
+def test_better_names_of_labels_are_said(tuned, capsys):
     path = tuned / "task.json"
     path.write_text(path.read_text().replace('"1"', '"good"'))
-    done = processes.run(["-m", "runs.predict", f"--output_dir={tuned}", "--num_cpu_replicas=1"], input="the cat\n")
-    assert done.returncode == 0 and done.stdout.startswith("label\t0\tgood\n"), done.stderr
-    assert "its label set is not that of its training, as run.json says: was ['0', '1'], now ['0', 'good']" in done.stderr
+    run_here(dict(output_dir=tuned, input_file=tuned / "vocab.txt", output_file=tuned / "found.tsv"), predict)
+    assert (tuned / "found.tsv").read_text().startswith("label\t0\tgood\n")
+    assert "its label set is not that of its training, as run.json says: was ['0', '1'], now ['0', 'good']" in (
+        capsys.readouterr().err)
 
 
 def test_the_longest_input_is_that_of_the_classifier_that_is_used(tuned, released):

@@ -5,7 +5,6 @@
 
 import json
 import os
-import sys
 
 from absl import flags
 
@@ -56,11 +55,6 @@ def hang(us, directory):
     us.hear(us.others[0], "never")
 
 
-def hang_once(us, directory):
-    if not os.path.exists(os.path.join(directory, f"here{us.cluster.index}")):
-        hang(us, directory)
-
-
 def build(us, report, disks):
     """Notes who has built what all read, on the disk of each."""
     from engine.workers import worker_dirs
@@ -88,18 +82,6 @@ def begin(us, report, directories):
     files.write_json(os.path.join(report, f"{index}.json"), [
         hashes, checkpoint_files.list_checkpoints(own), own])
     files.write_text(os.path.join(own, f"by_{index}"), "")
-
-
-def train_on_a_pool(us, directory):
-    """Trains on two replicas of each worker."""
-    sys.path += ["tests", "tests/helpers"]
-    import pools
-    from engine.devices import devices
-    from engine.training import loop
-    from engine.workers import worker_dirs
-    own = worker_dirs.output_directory(directory, us, is_training=True)
-    loop.take_steps(pools.run_of(own, devices.find_devices(num_cpu_replicas=2, peers=us), micro_batches=2,
-                            learning_rate=1e-3))
 
 
 def main(values):

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings, strategies
 from commands import ends_with_error
 from conftest import SHARED_DATA, WORDS, on_tensorflow_1
 from engine.disk import patterns
-from pretraining import example_protos, texts
+from pretraining import texts
 from pretraining_files import create_data_here
 from tokenization import FullTokenizer
 
@@ -196,21 +196,6 @@ def test_a_paragraph_of_100000_characters_is_split_as_any_other():
     assert len(texts.split_paragraph("A word ends. " * 8000)) == 8000
     for marks in (".", ".'", "'", "。"):
         assert len(texts.split_paragraph(marks * (100000 // len(marks)))) == 1
-
-
-def test_messages_are_those_of_the_protocol_buffers(tmp_path):
-    generator = np.random.RandomState(0)
-    features = {"ids": generator.randint(0, 2 ** 28, [50, 7]) >> generator.randint(0, 28, [50, 7]),
-                "long": generator.randint(0, 30000, [50, 400]).astype(np.int32),
-                "weights": generator.rand(50, 3).astype(np.float32)}
-    for row, message in enumerate(example_protos.serialize(features)):
-        example = tf.train.Example.FromString(message)
-        read_back = example.features.feature
-        assert sorted(read_back) == sorted(features)
-        assert read_back["ids"].int64_list.value == features["ids"][row].tolist()
-        assert read_back["long"].int64_list.value == features["long"][row].tolist()
-        assert read_back["weights"].float_list.value == features["weights"][row].tolist()
-        assert example.ByteSize() == len(message)  # no byte is wasted
 
 
 def statistics(examples):
