@@ -114,6 +114,16 @@ def test_it_is_the_plain_algorithm(model, glove, tmp_path):
     assert len(lines) > 3 * len(TEXTS)
 
 
+def test_replicas_batches_and_pieces_of_work_change_no_byte(model, glove, tmp_path, monkeypatch):
+    write_cola(tmp_path / "cola", TEXTS * 3)
+    flags = {"task_name": "cola", "data_dir": tmp_path / "cola", "glove_embs": glove}
+    expected = augment_here(model, tmp_path / "expected", num_cpu_replicas=2, **flags)
+    monkeypatch.setattr(run, "_WORDS_AT_A_TIME", {"CPU": 5})
+    assert expected == augment_here(model, tmp_path / "out", num_cpu_replicas=3,
+                                    predict_batch_size=1, **flags)
+    assert expected != augment_here(model, tmp_path / "other", **{**flags, "seed": 8})
+
+
 def language_model(model, **flags):
     values = run.define_flags()
     values(["augment", *arguments({**model._asdict(), "M": 4, "predict_batch_size": 2,

@@ -4,7 +4,6 @@ import codecs
 import json
 import os
 import shutil
-import sys
 
 import pytest
 
@@ -21,7 +20,7 @@ from pretraining_files import LENGTH, PREDICTIONS, write_frozen
 from shell_scripts import assert_one_error_line, run
 from runs import predict
 from tasks import model_folder
-from shell_scripts import bare_machine_fixture  # noqa: F401 (a fixture)
+from shell_scripts import bare_machine_fixture, forking_python_fixture  # noqa: F401 (fixtures)
 
 
 @pytest.fixture
@@ -236,14 +235,15 @@ def test_the_longest_input_is_that_of_the_classifier_that_is_used(tuned, release
     assert length(output_dir=released, init_checkpoint=released, do_train=True) == 128
 
 
-def test_a_recipe_takes_an_export_with_its_vocabulary(tiny_classifier, bare_machine, tmp_path):  # noqa: F811
+def test_a_recipe_takes_an_export_with_its_vocabulary(
+        tiny_classifier, bare_machine, forking_python, tmp_path):  # noqa: F811
     folder = tmp_path / "model"
     inside = folder / "assets.extra"
     inside.mkdir(parents=True)
     for name in ("vocab.txt", "bert_config.json", "task.json"):
         shutil.copy(str(tiny_classifier / name), str(inside))
     (folder / "saved_model.pb").write_text("")
-    script = (f"source scripts/environment.sh; source scripts/inputs.sh; python={sys.executable}; "
+    script = (f"source scripts/environment.sh; source scripts/inputs.sh; python={forking_python}; "
               "find_model; look_at_model_and_cards --num_gpus=0; echo $model $vocab_file $lower_case")
     result = run(bare_machine, script, MODEL=str(folder))
     assert result.stdout.splitlines()[-1] == f"{folder} {inside}/vocab.txt true", result.stderr

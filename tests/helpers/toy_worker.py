@@ -55,6 +55,11 @@ def hang(us, directory):
     us.hear(us.others[0], "never")
 
 
+def hang_once(us, directory):
+    if not os.path.exists(os.path.join(directory, f"here{us.cluster.index}")):
+        hang(us, directory)
+
+
 def build(us, report, disks):
     """Notes who has built what all read, on the disk of each."""
     from engine.workers import worker_dirs

@@ -1,0 +1,43 @@
+"""The model behind benchmarks/scaling.md, against hand-worked cells, the variables and the graph."""
+
+import os
+
+import pytest
+
+from benchmarks import scaling, step_cost, step_graph
+from conftest import ROOT, on_tensorflow_2
+
+
+pytestmark = on_tensorflow_2  # the page has the figures of its graphs
+
+TINY = scaling.Shape("tiny", 2, 64)
+EXAMPLES, LENGTH = 4, 16
+
+
+def test_eight_cards_over_pcie_communicate_as_long_as_was_worked_out_by_hand():
+    assert 4 * sum(scaling.bucket_values(scaling.BASE)) == 344171528  # the variables, but word embeddings
+    assert scaling.all_reduce_seconds(344171528, 8, scaling.PCIE) == pytest.approx(
+        1.75 * 344171528 / 10e9 + 8.4e-6 + 14 * 5.7e-6)  # 0.060 s
+    assert scaling.rows_seconds(scaling.SETTINGS[0], 8, scaling.PCIE) == pytest.approx(
+        7 * 32 * 128 * 3080 / 10e9)  # 0.009 s
+
+
+def test_the_graph_computes_and_moves_what_the_formulas_say():
+    workload = step_graph.Workload(TINY.layers, TINY.hidden, EXAMPLES, LENGTH)
+    flops = sum(cost.flops for cost in step_cost.step_costs(workload))
+    d = TINY.hidden
+    around = 3 * (2 * d * d + 2 * d * 2) + 2 * (2 * LENGTH * 2 * d)  # pooler and head; token types
+    # The gradient of a normalization takes its means as products, of D values each.
+    assert flops == pytest.approx(EXAMPLES * (scaling.our_flops(TINY, LENGTH) + around), rel=5e-3)
+    crossing = [op.inputs[0].shape.num_elements()
+                for op in step_graph.operations_of(workload._replace(cards=2))
+                if op.type == "NcclAllReduce" and op.device.endswith("GPU:0")]
+    assert sum(crossing) == sum(scaling.bucket_values(TINY))
+
+
+def test_the_page_has_what_the_script_computes():
+    """One cell of its tables, which takes a real graph."""
+    with open(os.path.join(ROOT, "benchmarks", "scaling.md"), encoding="utf-8") as file:
+        page = file.read()
+    at = scaling.SETTINGS[0], 8, scaling.PCIE
+    assert f"| {1e3 * scaling.step_seconds(*at):,.0f}, {scaling.efficiency(*at):.0%} |" in page
