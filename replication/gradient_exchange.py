@@ -51,6 +51,28 @@ class Received(NamedTuple):
         norm = tf.global_norm(self.parts)
         return tf.sqrt(tf.add_n([norm**2, *self.more_squares])) if self.more_squares else norm
 
+    def in_known_shapes(self, variables: Sequence[tf.Variable]
+                        ) -> Tuple[List[List[tf.Tensor]], Callable[..., Tuple["Received", tf.Tensor]]]:
+        """The sums for a program, which would be compiled anew for each number of rows.
+
+        Args:
+            variables: see `Exchange.variables`.
+
+        Returns:
+            Lists of tensors of known shapes, and a function of them that the program calls: it returns these
+            sums, all dense, and their norm.
+        """
+        rows = [part for part in self.parts if isinstance(part, tf.IndexedSlices)]
+        dense = [before_widening(part) for part in self.parts if not isinstance(part, tf.IndexedSlices)]
+        tables = [with_all_rows(part, variable)
+                  for part, variable in zip(rows, variables[len(variables) - len(rows):])]
+        squares = [2 * tf.nn.l2_loss(part.values) for part in rows] + self.more_squares
+
+        def received(dense, tables, squares) -> Tuple[Received, tf.Tensor]:
+            own = self._replace(parts=[tf.cast(part, tf.float32) for part in dense], more_squares=squares)
+            return own._replace(parts=own.parts + tables), own.norm()
+        return [dense, tables, squares], received
+
 
 def prepare(pairs: Sequence[Tuple[Gradient, tf.Variable]], dtype: tf.DType,
             most_rows: Optional[int]) -> Exchange:
@@ -93,9 +115,8 @@ def add_up(strategy: tf.distribute.Strategy, exchange: Exchange
     """
     if exchange.packs:
         return _across_machines(strategy, exchange)
-    sums = (_in_one_memory(strategy, exchange) if _has_virtual_devices(strategy) else
-            [total for bucket in exchange.buckets for total in
-             strategy.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, bucket)])
+    sums = [total for bucket in exchange.buckets for total in
+            strategy.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, bucket)]
     rows = [strategy.experimental_local_results(gradient) for gradient, _ in exchange.sparse]
 
     def received(sums) -> Received:
@@ -105,18 +126,6 @@ def add_up(strategy: tf.distribute.Strategy, exchange: Exchange
         return Received(parts, [], unpack)
 
     return sums, received
-
-
-def _has_virtual_devices(strategy: tf.distribute.Strategy) -> bool:
-    """Whether several replicas are on the processor."""
-    return strategy.num_replicas_in_sync > 1 and "CPU" in strategy.extended.worker_devices[0].upper()
-
-
-def _in_one_memory(strategy: tf.distribute.Strategy, exchange: Exchange) -> List[tf.Tensor]:
-    """The sums on the first device, from which the others read them: a node for each, not one more a replica."""
-    with tf.device(strategy.extended.worker_devices[0]):
-        return [tf.add_n(strategy.experimental_local_results(gradient))
-                for bucket in exchange.buckets for gradient, _ in bucket]
 
 
 def _across_machines(strategy, exchange: Exchange) -> Tuple[Any, Callable[[Any], Received]]:
