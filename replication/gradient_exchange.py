@@ -115,8 +115,9 @@ def add_up(strategy: tf.distribute.Strategy, exchange: Exchange
     """
     if exchange.packs:
         return _across_machines(strategy, exchange)
-    sums = [total for bucket in exchange.buckets for total in
-            strategy.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, bucket)]
+    sums = (_in_one_memory(strategy, exchange) if _has_virtual_devices(strategy) else
+            [total for bucket in exchange.buckets for total in
+             strategy.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, bucket)])
     rows = [strategy.experimental_local_results(gradient) for gradient, _ in exchange.sparse]
 
     def received(sums) -> Received:
@@ -126,6 +127,18 @@ def add_up(strategy: tf.distribute.Strategy, exchange: Exchange
         return Received(parts, [], unpack)
 
     return sums, received
+
+
+def _has_virtual_devices(strategy: tf.distribute.Strategy) -> bool:
+    """Whether several replicas are on the processor."""
+    return strategy.num_replicas_in_sync > 1 and "CPU" in strategy.extended.worker_devices[0].upper()
+
+
+def _in_one_memory(strategy: tf.distribute.Strategy, exchange: Exchange) -> List[tf.Tensor]:
+    """The sums on the first device, from which the others read them: a node for each, not one more a replica."""
+    with tf.device(strategy.extended.worker_devices[0]):
+        return [tf.add_n(strategy.experimental_local_results(gradient))
+                for bucket in exchange.buckets for gradient, _ in bucket]
 
 
 def _across_machines(strategy, exchange: Exchange) -> Tuple[Any, Callable[[Any], Received]]:

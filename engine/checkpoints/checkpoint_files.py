@@ -23,7 +23,7 @@ from google.protobuf import message
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
 from engine import log
-from engine.disk import files
+from engine.disk import files, scratch
 from engine.errors import UserError
 
 PREFIX = "model.ckpt"  # a training's checkpoints are PREFIX-STEP
@@ -78,6 +78,7 @@ def save(saver: tf.train.Saver, session, prefix: str) -> None:
         draft = os.path.join(own, name)
         with writing(prefix):
             saver.save(session, draft, write_meta_graph=False, write_state=False)
+        scratch.check_owner()
         for path in files_of(draft):  # the index last
             files.publish(path, os.path.join(directory, os.path.basename(path)))
     _damages[_state_of(prefix)] = ""

@@ -16,7 +16,7 @@ import zlib
 from typing import Any, Collection, Dict, Iterator, Mapping, NamedTuple, Optional, Union
 
 from engine import interruption, log
-from engine.disk import files, provenance
+from engine.disk import files, provenance, scratch
 from engine.disk.provenance import Source
 from engine.errors import UserError
 
@@ -284,6 +284,7 @@ class GrowingFile(Artifact):
             self._digest.hexdigest())
 
     def _write(self, content: bytes) -> None:
+        scratch.check_owner()
         with files.name_disk_errors(self.path):
             if not self._num_bytes:  # these files describe or hold other chunks
                 for path in filter(os.path.lexists, (self.record_path, self._part)):

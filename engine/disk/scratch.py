@@ -3,6 +3,9 @@
 Output that is not resumed is written in a temporary folder, and moved out when complete. Its name is random and only
 its owner may enter it, so that nobody can plant a link where a file will be opened. A process locks its
 folders, and leftovers, which are not locked, are removed. The death of a process frees its locks.
+
+Some disks have no locks, or none that other machines see. So a lock's file also has a token of its owner:
+the process that finds another's there has lost its output to it (`check_owner`).
 """
 
 import contextlib
@@ -14,13 +17,16 @@ import secrets
 import shutil
 import socket
 import stat
-from typing import Iterator, Optional, Tuple
+from typing import Dict, Iterator, Optional, Tuple
 
 from engine import log
 from engine.errors import UserError
 
 PREFIX = ".bert-tmp-"  # the host's name and random digits follow
 _LOCK = f"{PREFIX}lock"
+
+# Of the locks that this process holds: the path → the output and the content, its owner and a token.
+_held: Dict[str, Tuple[str, str]] = {}
 
 
 @contextlib.contextmanager
@@ -98,7 +104,9 @@ def locked(path: str) -> Iterator[Tuple[int, Optional[bool]]]:
 
 @contextlib.contextmanager
 def exclusive(path: str, output: str) -> Iterator[None]:
-    """A context in which no other process writes an output. On a disk without locks it only warns.
+    """A context in which no other process writes an output.
+
+    On a disk without locks it warns, and the last process that begins has the output: see `check_owner`.
 
     Args:
         path: the lock's file, which is removed at the end.
@@ -107,20 +115,40 @@ def exclusive(path: str, output: str) -> Iterator[None]:
     if os.path.lexists(path) and (os.path.islink(path) or not os.path.isfile(path)):
         raise UserError(f"{path} is no regular file, as a lock of {output} is: remove it")
     with locked(path) as (descriptor, is_held):
+        earlier, own = _read(path), f"process {os.getpid()} on {socket.gethostname()} {secrets.token_hex(8)}"
         if is_held is False:
-            raise UserError(f"{output} is being written by {_read(path) or 'another process'}: wait for its end, or "
-                            "name another output")
+            raise UserError(f"{output} is being written by {_owner(earlier)}: wait for its end, or name another "
+                            "output")
         if is_held is None:
-            log.warn(f"the disk of {path} has no locks, which would keep two processes from writing {output}")
+            log.warn(f"the disk of {path} has no locks, which would keep two processes from writing {output}"
+                     + (f"; {_owner(earlier)} may be writing it, and ends then" if earlier else ""))
         _remove_leftovers(os.path.realpath(os.path.dirname(path)))  # a whole output needs no new folder
         try:
-            with contextlib.suppress(OSError):  # on a full disk the lock alone counts
-                os.ftruncate(descriptor, 0)
-                os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+            with contextlib.suppress(OSError) if is_held else contextlib.nullcontext():
+                os.ftruncate(descriptor, 0)  # on a full disk the lock alone counts
+                os.pwrite(descriptor, own.encode(), 0)
+                _held[path] = output, own
             yield
         finally:
-            with contextlib.suppress(OSError):  # its folder may be gone
-                os.remove(path)
+            _held.pop(path, None)
+            # Without locks, the token that took another's place stays: that process may still live.
+            if _read(path) in ("", own) and (is_held or not earlier):
+                with contextlib.suppress(OSError):  # its folder may be gone
+                    os.remove(path)
+
+
+def check_owner() -> None:
+    """Raises a UserError if an output of this process is another's by now."""
+    if lost():
+        raise UserError(lost())
+
+
+def lost() -> str:
+    """Says if another process has begun to write an output that this one has locked; empty if not."""
+    found = {path: _read(path) for path in _held}
+    return next((f"{output} is being written by {_owner(found[path])}, which began later, and no lock of its disk "
+                 "kept it away: this process writes no more there"
+                 for path, (output, own) in _held.items() if found[path] not in ("", own)), "")
 
 
 def _read(path: str) -> str:
@@ -131,3 +159,7 @@ def _read(path: str) -> str:
         finally:
             os.close(descriptor)
     return ""
+
+
+def _owner(content: str) -> str:
+    return content.rsplit(" ", 1)[0] or "another process"

@@ -10,6 +10,7 @@ import optimization
 from replication import replica_copies
 from engine import interruption, log
 from engine.checkpoints import checkpoint_files, checkpoints
+from engine.disk import scratch
 from engine.errors import UserError
 from engine.training.evaluations import Evaluations
 from engine.training.settings import RunSettings
@@ -22,6 +23,7 @@ def recover(output_dir: str) -> Optional[checkpoints.Checkpoint]:
     Removes damaged newer ones, and values without an index, and rewrites the file `checkpoint`, so that Estimator
     starts from it.
     """
+    scratch.check_owner()
     os.makedirs(output_dir, exist_ok=True)
     newest = checkpoints.latest(output_dir)
     if not newest and tf.train.get_checkpoint_state(output_dir):

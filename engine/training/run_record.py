@@ -11,7 +11,7 @@ from absl import flags
 from engine import log
 from engine.checkpoints import checkpoint_files, checkpoints
 from engine.data import plan
-from engine.disk import files, provenance
+from engine.disk import files, provenance, scratch
 from engine.errors import UserError
 from engine.settings import recorded
 from engine.training import settings as run_settings
@@ -246,7 +246,7 @@ def recording(output_dir: str, record: Record, is_chief: bool) -> Iterator[None]
         yield
     finally:
         left = checkpoint_files.list_checkpoints(output_dir)
-        if os.path.exists(path):
+        if not scratch.lost() and os.path.exists(path):
             if not left:
                 os.remove(path)
             elif earlier and left[-1:] == before[-1:]:

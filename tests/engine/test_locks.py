@@ -2,12 +2,18 @@
 
 import errno
 import os
+import re
+import shutil
+import subprocess
 
 import pytest
 
 import processes
+from commands import arguments, start_command
+from conftest import write_cola
 from engine.disk import scratch
 from engine.errors import UserError
+from processes import step_of
 
 # Adds 1 to a file that is read and written again, with time for others to do so in between.
 ADD = """
@@ -45,15 +51,65 @@ def without_locks(monkeypatch):
     monkeypatch.setattr(scratch.fcntl, "flock", refuse)
 
 
-def test_a_disk_without_locks_is_written_with_a_warning_and_left_without(tmp_path, without_locks, capsys):
+def test_on_a_disk_without_locks_the_later_process_has_the_output_and_both_say_so(
+        tmp_path, without_locks, capsys, monkeypatch):
+    lock, held_by_other = tmp_path / "lock", {}
+    with scratch.exclusive(str(lock), "answers.tsv"):
+        scratch.check_owner()
+        assert "WARNING: the disk of" in capsys.readouterr().err
+        first = lock.read_text()
+        lock.unlink()
+        scratch.check_owner()  # nobody else has it
+        lock.write_text(first)
+        with monkeypatch.context() as other:
+            other.setattr(scratch, "_held", held_by_other)
+            later = scratch.exclusive(str(lock), "answers.tsv")
+            later.__enter__()
+            assert f"process {os.getpid()} on " in capsys.readouterr().err
+            scratch.check_owner()
+        with pytest.raises(UserError, match="answers.tsv is being written by process .*, which began later"):
+            scratch.check_owner()
+    assert lock.read_text() not in ("", first), "it is the later one's"
+    lock.write_text("")
+    lock.write_text(first)  # as of a process that was killed
+    with scratch.exclusive(str(lock), "answers.tsv"):
+        scratch.check_owner()
+
+
+def test_a_disk_without_locks_is_written_and_left_without(tmp_path, without_locks):
     with scratch.exclusive(str(tmp_path / "lock"), "answers.tsv"):
-        assert "has no locks, which would keep two processes from writing answers.tsv" in capsys.readouterr().err
+        pass
     assert not os.listdir(str(tmp_path))
 
 
-def test_who_holds_a_lock_is_named(tmp_path):
-    path = str(tmp_path / "lock")
-    with scratch.exclusive(path, "answers.tsv"), pytest.raises(
-            UserError, match=f"answers.tsv is being written by process {os.getpid()} on "):
-        with scratch.exclusive(path, "answers.tsv"):
-            pass
+REFUSING = """
+#include <errno.h>
+int flock(int descriptor, int operation) { errno = ENOLCK; return -1; }
+"""
+
+
+def test_of_two_trainings_in_a_folder_without_locks_one_ends(tiny_model, tmp_path):
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if not compiler:
+        pytest.skip("there is no C compiler")
+    (tmp_path / "flock.c").write_text(REFUSING)
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(tmp_path / "flock.so"),
+                    str(tmp_path / "flock.c")], check=True)
+    out = tmp_path / "out"
+    flags = arguments(dict(
+        tiny_model._asdict(), task_name="cola", max_seq_length=16, do_train=True, num_cpu_replicas=1,
+        data_dir=write_cola(tmp_path / "cola", train=48), train_batch_size=8, num_train_epochs=100_000,
+        save_checkpoints_steps=3, output_dir=out))
+    first = start_command(*flags, LD_PRELOAD=str(tmp_path / "flock.so"))
+    processes.wait_until(first, lambda: step_of(out))
+    for name in ("task.json", "vocab.txt", "run.json"):
+        (out / name).unlink()
+    second = start_command(*flags, LD_PRELOAD=str(tmp_path / "flock.so"))
+    said = first.communicate()[1]
+    assert first.returncode == 2 and "Traceback" not in said
+    assert said.count("has no locks") == 1
+    assert re.match(f"error: --output_dir={out} is being written by process {second.pid} on ", said.splitlines()[-1])
+    step = step_of(out)
+    processes.wait_until(second, lambda: step_of(out) > step)
+    second.terminate()
+    assert second.wait() == 143 and {"task.json", "vocab.txt", "run.json"} < set(os.listdir(str(out)))
