@@ -20,7 +20,8 @@ from engine.workers.coordination import Peers
 def recover(output_dir: str) -> Optional[checkpoints.Checkpoint]:
     """Cleans up after an interrupted run; returns its newest checkpoint.
 
-    Removes damaged newer ones and rewrites the file `checkpoint`, so that Estimator starts from it.
+    Removes damaged newer ones, and values without an index, and rewrites the file `checkpoint`, so that Estimator
+    starts from it.
     """
     scratch.check_owner()
     os.makedirs(output_dir, exist_ok=True)
@@ -32,6 +33,7 @@ def recover(output_dir: str) -> Optional[checkpoints.Checkpoint]:
         names = checkpoint_files.list_checkpoints(output_dir)
         num_kept = names.index(os.path.basename(newest.path)) + 1
         checkpoint_files.remove(output_dir, names[num_kept:])
+    checkpoint_files.remove_unfinished(output_dir)
     return newest
 
 

@@ -42,6 +42,7 @@ class Run(NamedTuple):
     # Of the encoder; None: no FLOP/s are reported, and XLA is chosen as for BERT-base.
     config: Optional[modeling.BertConfig] = None
     evaluate: Optional[Evaluate] = None  # needed for evaluation during the training
+    dev_set: Optional[str] = None  # the hash of the set that judges it; None: there is none
     # Called before the first step; writes the model's files besides checkpoints.
     save_description: Callable[[], None] = lambda: None
     result_files: Sequence[str] = ()  # patterns of result files that a training invalidates

@@ -43,6 +43,8 @@ def train(run: Run) -> None:
     # The evaluation that an earlier process owes, after which the training may be over.
     evaluations = None
     if settings.evaluation.during_training:
+        if checkpoints.read_evaluations(output_dir)["evaluations"]:
+            run_record.check_dev_set(output_dir, run.dev_set)
         evaluations = Evaluations(output_dir, settings.evaluation, run.evaluate, peers)
         evaluations.catch_up(run.is_evaluated)
     if not (_is_finished(run) or evaluations and evaluations.should_stop_early()):
@@ -59,7 +61,7 @@ def train(run: Run) -> None:
                            replaced=lambda: _remove_results(run, with_evaluations=evaluations is None))
         record = record._replace(
             warning=resumed and resumed.warning or None, batches=run.batches if run.course.is_changed else None,
-            compiled_lengths=resumed.compiled_lengths if resumed else None, dev_set=resumed and resumed.dev_set or None,
+            compiled_lengths=resumed.compiled_lengths if resumed else None, dev_set=run.dev_set,
             output_layer=resumed.output_layer if resumed else run.output_layer and run.output_layer.summary)
         # From the first step to the last checkpoint.
         with run_record.recording(output_dir, record, peers.is_chief):

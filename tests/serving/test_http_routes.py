@@ -140,6 +140,21 @@ def test_an_unknown_field_is_refused_beside_those_that_there_are(service):
     assert service.post("/v1/embeddings", {"input": "cat", "user": "me", "input_type": "query"}).status == 200
 
 
+def test_null_says_nothing_whether_there_is_such_a_field_or_not(service):
+    compared = {"source_sentence": "the cat", "sentences": ["a dog"]}
+    for path, body in (("/rerank", {"query": "the [MASK] dog", "texts": ["cat"]}), ("/predict", {"inputs": "the cat"}),
+                       ("/embed", {"inputs": "the cat"}), ("/similarity", {"inputs": {**compared, "top_k": None}}),
+                       ("/predict", {"inputs": "the cat", "parameters": {"top_k": None}})):
+        answer = service.post(path, {**body, "truncate": None, "of_other_services": None})
+        assert answer.status == 200 and answer.body == service.post(path, body).body, answer.body
+
+
+def test_an_unknown_field_beside_the_texts_that_are_compared_is_refused(service):
+    answer = service.post("/similarity", {"inputs": {
+        "source_sentence": "the cat", "sentences": ["a dog"], "sentence": ["a bird"]}})
+    assert answer.status == 422 and answer.body["error"].startswith("`inputs.sentence`: [\"a bird\"] is not served")
+
+
 def test_an_odd_host_changes_no_answer(service):
     """The path is the request's, whatever the host says."""
     for host in ("[", "a/v1/embeddings?", "[::1"):
