@@ -46,9 +46,6 @@ WRITERS = {
     "rewriting.rewrite": (dict(
         output_dir="{}/scorer", pool_file="{}/clauses.txt", input_file="{}/clauses.txt",
         output_file="<>/out.tsv", num_candidates=2, top_k=1, num_cpu_replicas=1), ["out.tsv"]),
-    "similarity.search": (dict(
-        model_dir="{}/toys/vectors", documents="{}/texts.txt", output_dir="<>", num_cpu_replicas=1),
-        ["texts.jsonl", "vectors.npy"]),
     "pretraining.create_data": (dict(
         input_file="{}/texts.txt", vocab_file="{}/vocab.txt", output_file="<>/a,<>/b", objective="mlm",
         max_seq_length=32, dupe_factor=20, num_processes=1), ["b", "a"]),
