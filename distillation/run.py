@@ -93,7 +93,7 @@ def main(values: flags.FlagValues) -> None:
         peers = training_command.join(values)
         training_command.carry_out(*(_general if values.stage == GENERAL else _with_task)(values, peers))
     if values.do_export:
-        export.write(values, Classifier, export.not_compared)
+        export.write(values, Classifier)
 
 
 def _check_flags(values: flags.FlagValues) -> None:

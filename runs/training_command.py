@@ -20,7 +20,7 @@ from engine.training import run as training, run_record
 from engine.training.evaluations import Evaluate
 from engine.training.settings import EpochSchedule, define_run_flags, run_settings
 from engine.workers.coordination import Peers
-from runs import export, output_layer, prepared, report, results
+from runs import export, output_layer, report, results
 from runs.capability import Capability, Job, Measured, Predict, Sets, Training, facts_of
 
 _WORK = ("do_train", "do_eval", "do_test", "do_predict")
@@ -53,16 +53,12 @@ def run(values: flags.FlagValues, kind: Type[Capability],
         device_flags.check_tpu(values)
     if "do_export" in values:
         export.check_flags(values)
-    compare: export.Compare = export.not_compared
     if any(values[name].value for name in names if name in _WORK):
         peers = join(values)
         job = started(job_of(values, model_of(values), peers), is_training=values.do_train)
-        sets = job.model.load(job, values)
-        carry_out(job, sets)
-        if "" in sets.dev:
-            compare = functools.partial(prepared.agreement, job, sets.dev[""])
+        carry_out(job, job.model.load(job, values))
     if "do_export" in values and values.do_export:
-        export.write(values, kind, compare)
+        export.write(values, kind)
 
 
 def join(values: flags.FlagValues) -> Peers:
