@@ -26,7 +26,6 @@ from benchmarks import report
 from engine.data import text_files
 from engine.disk import files
 from engine.training import summaries
-from pretraining.texts import split_paragraph
 from runs import results
 
 import tensorflow.compat.v1 as tf
@@ -78,7 +77,7 @@ class Run:
             text = "\n".join(line.strip() for line in file)
         documents = re.split("\n\n+", text.strip("\n"))  # blank lines stand between them
         if self._args.language == "zh":
-            documents += ["\n".join(split_paragraph(text)) for text in self.training_reviews()]
+            documents += ["\n".join(re.findall("[^。！？]+[。！？]*", text)) for text in self.training_reviews()]
         every = self.language.hold_out_every
         return ([document for number, document in enumerate(documents, 1) if number % every],
                 documents[every - 1::every])
