@@ -172,6 +172,11 @@ class Batcher:
         request.future.add_done_callback(lambda _: self._forget(request))
         return request.future
 
+    def is_idle(self) -> bool:
+        """Whether nothing waits or is computed."""
+        with self._changed:
+            return not self._waiting and len(self._free) == len(self._threads)
+
     def close(self) -> None:
         """Refuses further requests, and returns when those that wait are answered."""
         with self._changed:

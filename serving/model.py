@@ -142,7 +142,8 @@ class ServedModel:
             raise TooLong(index, self.max_seq_length + int(left_out[index]), self.max_seq_length)
         predictions = self._nothing  # as of an empty context
         if len(encoded.source.lengths):
-            predictions = self.batcher.predict(encoded.source, deadline)
+            predictions = self.batcher.predict(encoded.source._replace(
+                length_multiple=self._sessions[0].length_multiple), deadline)
         return list(encoded.decode(predictions))
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ from encoder.model_files import ModelFiles
 from engine import inference, log
 from engine.checkpoints import onnx_file
 from engine.checkpoints.onnx_file import CannotConvert
-from engine.data.batches import Features
+from engine.data.batches import LENGTH_MULTIPLE, Features
 from engine.devices.devices import Devices
 from engine.disk import artifact
 from engine.errors import USER_ERROR_STATUS, UserError
@@ -43,7 +43,9 @@ class TensorFlowSession:
 
     Attributes:
         dtype: the type of its products.
+        length_multiple: see `Source`.
     """
+    length_multiple = LENGTH_MULTIPLE
 
     def __init__(self, trained: ModelFiles, reader: Reader, example: Features, devices: Devices, device: str):
         self.dtype = devices.dtype.name
@@ -79,6 +81,7 @@ class OnnxSession:
     Raises also:
         CannotConvert: onnxruntime is missing, or cannot compute the model.
     """
+    length_multiple = 1  # a length that it has not met yet costs nothing
 
     def __init__(self, file: Prepared, example: Features, devices: Devices):
         self.dtype = file.weights

@@ -66,15 +66,6 @@ def test_the_predictor_the_command_and_an_export_answer_alike(trained, tmp_path)
         question["choices"][entry["choice"]] for entry, question in zip(entries, questions)]
 
 
-def test_a_bad_question_keeps_its_line(trained, tmp_path):
-    good = [json.loads(line) for line in open(trained / "test.jsonl")][:2]
-    write(tmp_path / "asked.jsonl", [good[0], {"question": "q", "choices": ["one"]}, good[1]])
-    run_here(dict(output_dir=trained / "out", input_file=tmp_path / "asked.jsonl", num_cpu_replicas=1,
-                  output_file=tmp_path / "out.jsonl"), predict)
-    first, bad, last = [json.loads(line) for line in open(tmp_path / "out.jsonl")]
-    assert "choice" in first and "choice" in last and "line 2" in bad["error"] and "two choices" in bad["error"]
-
-
 @on_tensorflow_2
 def test_a_later_command_reads_files_as_the_training_did(tmp_path, capsys):
     def write_rows(name, questions):  # no header: the answer first, counted from 1

@@ -83,12 +83,6 @@ def answers_one_by_one(module, model, lines, **flags):
     return [json.loads(answer) for answer in answers], errors
 
 
-def test_predict_answers_a_line_before_it_gets_the_next_one(tiny_classifier):
-    answers, _ = answers_one_by_one(
-        "runs.predict", tiny_classifier, ["the cat sees a bird", "", "das Öl", "a dog"])
-    assert [set(answer) for answer in answers] == [{"label", "probabilities"}] * 4
-
-
 def test_a_worker_for_pairs_lives_on_after_an_odd_line(scorer):
     answers, errors = answers_one_by_one("runs.predict", scorer, [
         "no tab", "sees\tthe cat [MASK] .", "sees\tthe cat .", "tree\ta “““““.", "tree\ta ““““."])

@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 
 import pytest
 from absl import flags
@@ -21,6 +20,7 @@ from engine.workers import cluster
 from pages import blocks, text_of
 from pretraining import run
 from scripts.flags_page import commands
+from shell_scripts import forking_python_fixture  # noqa: F401 (a fixture)
 from tasks import processors
 from tasks.data import read_examples
 
@@ -57,10 +57,10 @@ def modules_named(page):
                 yield from (room + other for other in re.findall(r", `(\.[a-z]\w*)`", line))
 
 
-def run_blocks(shell_commands, directory):
+def run_blocks(shell_commands, directory, python):
     """Runs shell commands of a page as a reader does, but with their files in a directory."""
     script = f"""set -euo pipefail
-python() {{ "{sys.executable}" "$@"; }}
+python() {{ "{python}" "$@"; }}
 {shell_commands}"""
     result = subprocess.run(
         ["bash", "-c", script], cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -165,12 +165,12 @@ def test_the_processor_of_the_docs_reads_nested_sentiment_json(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def pretrained(tmp_path_factory):
+def pretrained(tmp_path_factory, forking_python):
     """Where the first commands of the page on pretraining have run."""
     if runtime.IS_TENSORFLOW_1:
         pytest.skip("the pages show what TensorFlow 2.15 prints")
     directory = tmp_path_factory.mktemp("pages")
-    run_blocks(blocks("docs/pretraining.md", "shell")[0], directory)
+    run_blocks(blocks("docs/pretraining.md", "shell")[0], directory, forking_python)
     return directory
 
 
@@ -180,8 +180,8 @@ def test_pretraining_ends_as_its_page_says(pretrained):
     assert low <= float(re.search(r"masked_lm_accuracy = (.*)", results).group(1)) <= high
 
 
-def test_augmentation_ends_as_its_page_says(pretrained):
-    run_blocks(blocks("docs/augmentation.md", "shell")[0], pretrained)
+def test_augmentation_ends_as_its_page_says(pretrained, forking_python):
+    run_blocks(blocks("docs/augmentation.md", "shell")[0], pretrained, forking_python)
     low, high = expected_range("docs/augmentation.md", "`run_classifier.py`:")
     rows = (pretrained / "out/augmented/train.tsv").read_text().splitlines()
     assert low <= len(rows) <= high

@@ -6,7 +6,6 @@ import signal
 import subprocess
 
 import processes
-from benchmarks import report
 from benchmarks.gpu_stages import tables, tracing
 from benchmarks.gpu_stages.common import Machine
 from benchmarks.gpu_stages.tracing import Kernel
@@ -60,13 +59,6 @@ def test_the_tables_compare_with_the_run_without_xla_and_with_the_peer():
     assert "| right-fine-tuning-mini-64-float16 | DOES NOT HOLD |" in text
     assert "| 420.0 | – | – | – | – | 2.10 × |" in text
     assert "| peer-fine-tuning-base-128-float16 | 400.0 | 0.50 × | 1.05 × |" in text
-
-
-def test_a_tree_without_its_repository_knows_its_commit(monkeypatch, tmp_path):
-    monkeypatch.setattr(report, "ROOT", str(tmp_path))
-    assert report.commit() == "unknown"
-    (tmp_path / "COMMIT").write_text("876e935-dirty\n")
-    assert report.commit() == "876e935-dirty"
 
 
 # --- A traced step -------------------------------------------------------------------------

@@ -7,7 +7,6 @@ import re
 import pytest
 
 import run_classifier
-import run_squad
 from commands import ends_with_error, run_here
 from conftest import on_tensorflow_2, sentences
 from distillation import run as distillation
@@ -27,16 +26,14 @@ TRAINS = dict(CPU, do_train=True, train_batch_size=8, num_train_epochs=1, max_se
 def places(models, tmp_path):
     """What "{...}" stands for in the flags of the tables: models, files, and new folders."""
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in sentences(3)))
-    (tmp_path / "pairs.txt").write_text("sees\tthe cat [MASK] .\n")
     (tmp_path / "pool.txt").write_text("a bird\nthe dog\n")
     cola = str(models.flags["data_dir"])
     return {**{writer: path for writer, path in models.at.items()},
             **{name: str(models.folder / name) for name in (
-                "slots/train.jsonl", "questions.json", "train.txt", "examples.tfrecord",
-                "pairs.tsv")},
-            "model": models.at["Google's release, without heads"], "cola": cola, "dev": cola + "/dev.tsv",
+                "slots/train.jsonl", "examples.tfrecord", "pairs.tsv")},
+            "model": models.at["Google's release, without heads"], "cola": cola,
             **{name: str(tmp_path / name) for name in (
-                "texts.txt", "pairs.txt", "pool.txt", "new", "other", "tf_examples.tfrecord")}}
+                "texts.txt", "pool.txt", "new", "other")}}
 
 
 def filled(flags, places):
@@ -106,24 +103,14 @@ def test_the_command_that_an_error_names_works(case, places, capsys):
         run_here(filled({**refused, **changes}, places), module)
 
 
-# Command, its export, and its flags but --output_dir.
-EVALUATED = [
-    (run_classifier, "run_classifier", dict(
-        task_name="file", test_file="{texts.txt}", header=False, do_predict=True)),
-    (run_squad, "run_squad", dict(predict_file="{questions.json}", do_predict=True)),
-    (similarity, "similarity.run", dict(dev_file="{pairs.tsv}", do_eval=True)),
-]
-
-
-@pytest.mark.parametrize("module, command, flags", EVALUATED)
-def test_an_export_is_evaluated_and_made_anew_with_the_flags_that_the_errors_name(
-        module, command, flags, places, capsys):
-    flags, export = filled({**CPU, **flags}, places), places[f"{command} --do_export"]
+def test_an_export_is_evaluated_and_made_anew_with_the_flags_that_the_errors_name(places, capsys):
+    flags = filled(dict(CPU, dev_file="{pairs.tsv}", do_eval=True), places)
+    export = places["similarity.run --do_export"]
     before = sorted(os.listdir(export))
-    message = error_of(capsys, {**flags, "output_dir": export}, module)
+    message = error_of(capsys, {**flags, "output_dir": export}, similarity)
     checkpoint, = re.findall(r"give it as --init_checkpoint=(\S+), and another --output_dir", message)
-    run_here({**flags, "init_checkpoint": checkpoint, "output_dir": places["new"]}, module)
+    run_here({**flags, "init_checkpoint": checkpoint, "output_dir": places["new"]}, similarity)
     assert os.listdir(places["new"]) and sorted(os.listdir(export)) == before
-    message = error_of(capsys, {"output_dir": export, "do_export": True}, module)
+    message = error_of(capsys, {"output_dir": export, "do_export": True}, similarity)
     assert "--do_export needs the output directory of the training" in message
-    run_here({"output_dir": os.path.dirname(export), "do_export": True}, module)
+    run_here({"output_dir": os.path.dirname(export), "do_export": True}, similarity)

@@ -5,7 +5,6 @@ import io
 import json
 import os
 import pathlib
-import shutil
 import signal
 import subprocess
 
@@ -19,12 +18,9 @@ from commands import arguments, ends_with_error, run_here
 from conftest import ROOT, on_tensorflow_1, on_tensorflow_2, sentences
 from masked_lm import write_tiny_masked_lm
 from pages import text_of
-from pretraining import create_data, score
-from rewriting import rewrite
-from rewriting_files import made_up_texts
+from pretraining import create_data
 from rows import assert_same_rows, rows_in
 from runs import predict
-from services import RELEASE
 from shell_scripts import forking_python_fixture  # noqa: F401 (a fixture)
 
 TEXTS = [*sentences(6, 3), 'a text with "quotes" and\na line break', "é" * 7, ""]
@@ -77,25 +73,19 @@ def assert_all_there(module, flags, count):
 @pytest.mark.parametrize("module, name, ending, flags, count", [
     pytest.param(predict, "texts.csv", "jsonl", {}, 3, marks=on_tensorflow_1),
     pytest.param(predict, "texts.jsonl", "tsv", {}, 11, marks=on_tensorflow_2),
-    pytest.param(extract_features, "lines.txt", "jsonl", dict(pooling="mean"), 4, marks=on_tensorflow_1),
-    pytest.param(score, "lines.txt", "jsonl", {}, 4, marks=on_tensorflow_2),
-    pytest.param(rewrite, "clauses.txt", "jsonl", dict(num_candidates=4), 3, marks=on_tensorflow_1)])
+    pytest.param(extract_features, "lines.txt", "jsonl", dict(pooling="mean"), 4, marks=on_tensorflow_1)])
 def test_the_parts_of_a_command_have_the_rows_of_one_run(
         module, name, ending, flags, count, classifier, language_model, lines, tmp_path):
     csv = "".join('"{}",{}\n'.format(text.replace('"', '""'), len(text)) for text in TEXTS)
     for path, text in {
             "texts.csv": f"text,number\n{csv}", "lines.txt": lines.read_text(encoding="utf-8"),
-            "texts.jsonl": "".join(json.dumps({"text": text}) + "\n" for text in TEXTS),
-            "clauses.txt": "".join(f"{text}\n" for text in made_up_texts(9, 5))}.items():
+            "texts.jsonl": "".join(json.dumps({"text": text}) + "\n" for text in TEXTS)}.items():
         (tmp_path / path).write_text(text, encoding="utf-8")
-    flags = dict(flags, input_file=tmp_path / name, output_file=tmp_path / f"found.{ending}", **{
-        predict: classifier, rewrite: dict(output_dir=tmp_path / "scorer", num_cpu_replicas=1,
-                                           pool_file=tmp_path / "clauses.txt")}.get(
-        module, dict(language_model, max_seq_length=16, num_cpu_replicas=1)))
-    shutil.copytree(os.path.join(RELEASE, "scorer"), str(tmp_path / "scorer"))
+    model = classifier if module is predict else dict(language_model, max_seq_length=16, num_cpu_replicas=1)
+    flags = dict(model, **flags, input_file=tmp_path / name, output_file=tmp_path / f"found.{ending}")
     run_here(flags, module)
     whole = rows_in([flags["output_file"]])
-    assert len(whole) == (9 if module is rewrite else len(TEXTS))
+    assert len(whole) == len(TEXTS)
     assert_same_rows(rows_in(run_parts(module, flags, count)), whole)
 
 
@@ -186,7 +176,7 @@ def test_missing_parts_and_those_of_something_else_are_listed(classifier, tmp_pa
     assert parts[0].read_bytes() == content
 
 
-def test_a_killed_part_goes_on_where_it_was(classifier, tmp_path):
+def test_a_killed_part_goes_on_where_it_was(classifier, tmp_path, capsys):
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in sentences(60)))
     flags = dict(classifier, input_file=tmp_path / "texts.txt", header=False, shard="1/2")
     run_here(dict(flags, output_file=tmp_path / "whole.tsv"), predict)
@@ -200,8 +190,10 @@ def test_a_killed_part_goes_on_where_it_was(classifier, tmp_path):
     again = dict(flags, output_file=tmp_path / "again.tsv")
     process = processes.run(["-c", program, *arguments(again)])
     assert process.returncode == -signal.SIGKILL
-    assert (tmp_path / "again-00001-of-00002.tsv.part").exists()
+    part = tmp_path / "again-00001-of-00002.tsv.part"
+    assert part.exists()
     run_here(again, predict)
+    assert f"Going on with {part}: 16 " in capsys.readouterr().err
     assert_same_rows(rows_in([tmp_path / "again-00001-of-00002.tsv"]),
                 rows_in([tmp_path / "whole-00001-of-00002.tsv"]))
 

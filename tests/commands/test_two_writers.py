@@ -22,8 +22,7 @@ def inputs(tiny_model, tmp_path_factory):
     for name, lines in (("texts", sentences(300)), ("clauses", made_up_texts(300)), ("vocab", VOCAB)):
         (folder / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines))
     write_cola(folder / "cola", train=60)
-    for name in ("classifier", "scorer"):
-        shutil.copytree(os.path.join(RELEASE, name), str(folder / name))
+    shutil.copytree(os.path.join(RELEASE, "classifier"), str(folder / "classifier"))
     write_tiny_masked_lm(tiny_model, folder / "lm")
     (folder / "toys").mkdir()
     toy_models(folder / "toys", tiny_model)
@@ -38,14 +37,8 @@ WRITERS = {
     "runs.predict": (dict(
         output_dir="{}/classifier", input_file="{}/texts.txt", header=False, shard="0/2",
         output_file="<>/out.tsv", num_cpu_replicas=1), ["out-00000-of-00002.tsv"]),
-    "extract_features": (dict(
-        LM, input_file="{}/texts.txt", max_seq_length=16, output_file="<>/out.npy", pooling="mean"),
-        ["out.npy"]),
     "augmentation.run": (dict(
         LM, **{**SETTINGS, "N": 2}, task_name="cola", data_dir="{}/cola", output_dir="<>"), ["train.tsv"]),
-    "rewriting.rewrite": (dict(
-        output_dir="{}/scorer", pool_file="{}/clauses.txt", input_file="{}/clauses.txt",
-        output_file="<>/out.tsv", num_candidates=2, top_k=1, num_cpu_replicas=1), ["out.tsv"]),
     "pretraining.create_data": (dict(
         input_file="{}/texts.txt", vocab_file="{}/vocab.txt", output_file="<>/a,<>/b", objective="mlm",
         max_seq_length=32, dupe_factor=20, num_processes=1), ["b", "a"]),
@@ -86,12 +79,12 @@ def test_while_one_command_writes_another_is_refused_and_changes_nothing(module,
 
 
 def test_a_killed_writer_leaves_its_output_to_the_next_one(inputs, tmp_path):
-    lock = tmp_path / ".out.npy.lock"
-    first = start("extract_features", inputs, tmp_path)
+    lock = tmp_path / ".out-00000-of-00002.tsv.lock"
+    first = start("runs.predict", inputs, tmp_path)
     processes.wait_until(first, lock.exists)
     first.kill()
     first.communicate()
     assert lock.exists()
-    second = start("extract_features", inputs, tmp_path)
+    second = start("runs.predict", inputs, tmp_path)
     said = second.communicate()[1]
     assert second.returncode == 0 and not lock.exists(), said

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shlex
 import shutil
 
 import numpy as np
@@ -13,13 +12,11 @@ import modeling
 from commands import ends_with_error, results_in, run_here
 from conftest import checkpoint_values, cpu_devices, on_tensorflow_2, sentences, write_cola
 from distillation import losses, model, run, student, teacher, training
-from encoder import convert, label_types
+from encoder import label_types
 from encoder.pretraining_tfrecords import Sizes, open_store
 from engine.checkpoints import checkpoints
 from engine.model import INFERENCE, Mode
 from golden import losses_of
-from models_of_commands import foreign_copy
-from pages import blocks
 from pretraining_files import LENGTH, features_of, write_frozen
 from encoder import classifier
 from runs import predict
@@ -61,20 +58,6 @@ def both_stages(flags, first_stage, tmp_path_factory):
     run_here({**flags, **ON_TWO, "stage": "prediction", "student": first_stage, "do_eval": True,
               "eval_every_steps": 3, "output_dir": output_dir}, run)
     return output_dir
-
-
-def test_a_teacher_of_google_s_code_is_converted_as_the_page_says(
-        flags, tiny_classifier, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    google = foreign_copy(tiny_classifier, "google_out")
-    second_stage = dict(flags, stage="prediction", student="1,16,2,32", output_dir="student")
-    with ends_with_error(capsys, f"encoder.convert --from_checkpoint={google} --labels=... --output_dir=... makes"):
-        run_here(dict(second_stage, teacher=google), run)
-    command, = [block for block in blocks("docs/distillation.md", "shell") if "--from_checkpoint" in block]
-    run_here(dict(word[2:].split("=") for word in shlex.split(command)[3:]), convert)
-    run_here(dict(second_stage, teacher="out"), run)
-    run_here(dict(second_stage, output_dir="expected"), run)
-    assert losses_of("student", 6) == losses_of("expected", 6)
 
 
 def parameters(directory):

@@ -6,14 +6,12 @@ conventions.
 
 import json
 import os
-import shutil
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
 from commands import run_here
-from conftest import sentences
 from encoder.convert import convert_from_huggingface, convert_from_tensorflow
 from engine.errors import UserError
 from huggingface_folders import (KINDS, assert_same_values, classifier_tensors, config_entries,
@@ -76,25 +74,6 @@ def test_there_and_back_gives_the_same_bits_and_labels(kind, source, ours, tmp_p
     assert {key: config[key] for key in config_entries(kind)} == config_entries(kind)
     tokenizer = json.loads((tmp_path / "back" / "tokenizer_config.json").read_text())
     assert tokenizer["do_lower_case"] is True and tokenizer["model_max_length"] == 12
-
-
-def test_a_training_s_directory_becomes_a_hugging_face_classifier(tiny_classifier, tmp_path):
-    """test_model_matrix.py converts an export."""
-    trained, texts = tmp_path / "trained", sentences(7, 5)
-    shutil.copytree(str(tiny_classifier), str(trained), ignore=shutil.ignore_patterns("run.json"))
-    (trained / "task.json").write_text(json.dumps({
-        **json.loads((trained / "task.json").read_text()), "do_lower_case": False}))
-    conversion = convert_from_tensorflow(str(trained), str(tmp_path / "theirs"))
-    assert conversion.warnings == [] and not conversion.do_lower_case
-    config = json.loads((tmp_path / "theirs" / "config.json").read_text())
-    assert config["architectures"] == ["BertForSequenceClassification"]
-    assert config["problem_type"] == "single_label_classification"
-    assert sorted(config["id2label"].values()) == ["0", "1"]
-    convert_from_huggingface(str(tmp_path / "theirs"), str(tmp_path / "ours"))
-    (labels, scores), (again, same) = (
-        predicted(folder, tmp_path, texts) for folder in (trained, tmp_path / "ours"))
-    assert again == labels
-    np.testing.assert_array_equal(same, scores)
 
 
 def test_a_classifier_of_pairs_scores_pairs(tmp_path, capsys):

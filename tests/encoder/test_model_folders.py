@@ -4,11 +4,9 @@ import codecs
 import json
 import os
 import shutil
-import sys
 
 import pytest
 
-import processes
 import run_classifier
 from commands import arguments, ends_with_error, run_here
 from conftest import on_tensorflow_2, write_cola
@@ -22,7 +20,7 @@ from pretraining_files import LENGTH, PREDICTIONS, write_frozen
 from shell_scripts import assert_one_error_line, run
 from runs import predict
 from tasks import model_folder
-from shell_scripts import bare_machine_fixture  # noqa: F401 (a fixture)
+from shell_scripts import bare_machine_fixture, forking_python_fixture  # noqa: F401 (fixtures)
 
 
 @pytest.fixture
@@ -216,12 +214,13 @@ def test_a_file_of_another_model_is_refused_in_a_training_s_folder_and_in_an_exp
             (inside / name).write_text(own)
 
 
-def test_better_names_of_labels_are_said(tuned):
+def test_better_names_of_labels_are_said(tuned, capsys):
     path = tuned / "task.json"
     path.write_text(path.read_text().replace('"1"', '"good"'))
-    done = processes.run(["-m", "runs.predict", f"--output_dir={tuned}", "--num_cpu_replicas=1"], input="the cat\n")
-    assert done.returncode == 0 and done.stdout.startswith("label\t0\tgood\n"), done.stderr
-    assert "its label set is not that of its training, as run.json says: was ['0', '1'], now ['0', 'good']" in done.stderr
+    run_here(dict(output_dir=tuned, input_file=tuned / "vocab.txt", output_file=tuned / "found.tsv"), predict)
+    assert (tuned / "found.tsv").read_text().startswith("label\t0\tgood\n")
+    assert "its label set is not that of its training, as run.json says: was ['0', '1'], now ['0', 'good']" in (
+        capsys.readouterr().err)
 
 
 def test_the_longest_input_is_that_of_the_classifier_that_is_used(tuned, released):
@@ -236,14 +235,15 @@ def test_the_longest_input_is_that_of_the_classifier_that_is_used(tuned, release
     assert length(output_dir=released, init_checkpoint=released, do_train=True) == 128
 
 
-def test_a_recipe_takes_an_export_with_its_vocabulary(tiny_classifier, bare_machine, tmp_path):  # noqa: F811
+def test_a_recipe_takes_an_export_with_its_vocabulary(
+        tiny_classifier, bare_machine, forking_python, tmp_path):  # noqa: F811
     folder = tmp_path / "model"
     inside = folder / "assets.extra"
     inside.mkdir(parents=True)
     for name in ("vocab.txt", "bert_config.json", "task.json"):
         shutil.copy(str(tiny_classifier / name), str(inside))
     (folder / "saved_model.pb").write_text("")
-    script = (f"source scripts/environment.sh; source scripts/inputs.sh; python={sys.executable}; "
+    script = (f"source scripts/environment.sh; source scripts/inputs.sh; python={forking_python}; "
               "find_model; look_at_model_and_cards --num_gpus=0; echo $model $vocab_file $lower_case")
     result = run(bare_machine, script, MODEL=str(folder))
     assert result.stdout.splitlines()[-1] == f"{folder} {inside}/vocab.txt true", result.stderr

@@ -11,7 +11,7 @@ import pytest
 import gpu_placement
 import toy_runs
 from benchmarks.step_graph import needed
-from conftest import on_tensorflow_2
+from conftest import on_tensorflow_1, on_tensorflow_2
 from engine.devices import runtime
 from engine.devices.devices import Devices
 from engine.training import loop
@@ -25,16 +25,17 @@ pytestmark = pytest.mark.skipif(not tf.test.is_built_with_cuda(),
 EVERYTHING = dict(precision="float16", gradient_accumulation_steps=2, recompute_layers=True,
                   optimizer="lamb", layer_lr_decay=0.9)
 COLUMNS = dict(task_name="file", header=False, label_column="2", text_column="4")
-# Command of toy_runs, other flags, cards.
+# Command of toy_runs, other flags, cards. What is much like another one is tried on one runtime.
+ONE_RUNTIME = {"similarity.run --loss=score": on_tensorflow_2, "choice.run": on_tensorflow_1,
+               "distillation.run --stage=general": on_tensorflow_1,
+               "distillation.run --stage=intermediate": on_tensorflow_2}
 TRAININGS = [
-    *((run, {}, 1) for run in toy_runs.RUNS),
-    ("run_classifier", {}, 2),
+    *(pytest.param(run, {}, 1, marks=ONE_RUNTIME.get(run, ())) for run in toy_runs.RUNS),
     ("run_classifier", dict(init_checkpoint=None, xla=True, **EVERYTHING), 2),
     ("run_classifier", dict(precision="float16"), 1),
     pytest.param("run_classifier", dict(precision="bfloat16"), 1, marks=on_tensorflow_2),
-    ("run_classifier", dict(COLUMNS, label_kind="regression"), 1),
-    ("run_classifier", dict(COLUMNS, label_kind="multi_label"), 1),
-    ("tagging.run --crf", dict(crf=False), 1),
+    pytest.param("run_classifier", dict(COLUMNS, label_kind="regression"), 1, marks=on_tensorflow_1),
+    pytest.param("run_classifier", dict(COLUMNS, label_kind="multi_label"), 1, marks=on_tensorflow_2),
     ("similarity.run", dict(matryoshka="8,4", gradient_accumulation_steps=2), 2)]
 
 

@@ -172,7 +172,10 @@ time.sleep(100)""")
 
 @pytest.fixture
 def ssh(tmp_path, monkeypatch):
-    """A program of this name that runs what it is given in a bare environment, on this machine."""
+    """A program of this name that runs what it is given in a bare environment, on this machine.
+
+    While there is a file `cut`, it reaches no machine.
+    """
     def install(reaches=OTHER_HOST):
         folder = tmp_path / "bin"
         folder.mkdir()
@@ -181,7 +184,7 @@ echo "$*" >> {tmp_path}/command_lines
 while [ "$1" = -T -o "$1" = -o ]; do [ "$1" = -o ] && shift; shift; done
 [ "$1" = -- ] && shift
 echo "$1" >> {tmp_path}/reached
-if [ "$1" != {reaches} ]; then echo "ssh: connect to host $1: No route to host" >&2; exit 255; fi
+if [ "$1" != {reaches} -o -e {tmp_path}/cut ]; then echo "ssh: connect to host $1: No route to host" >&2; exit 255; fi
 exec env -i sh -c "$2"
 """)
         (folder / "ssh").chmod(0o755)
@@ -232,6 +235,24 @@ def test_a_machine_that_cannot_be_reached_is_named_before_any_worker_starts(laun
     assert errors.startswith("error: no worker can be started on 198.51.100.2: ssh: connect to host "
                              "198.51.100.2: No route to host; ") and errors.count("\n") == 1
     assert starts(tmp_path) == {}
+
+
+def test_a_restart_waits_until_the_machines_can_be_reached(launch, ssh, tmp_path):
+    ssh()
+    process = launch("""
+if starts == 0 and index == 1:
+    wait_for(0)
+    open("cut", "w").close()
+    os.kill(os.getpid(), signal.SIGKILL)
+if starts == 0: time.sleep(100)""", f"--hosts=127.0.0.2,{OTHER_HOST}")
+    reached = tmp_path / "reached"  # twice before the worker is lost, then in vain
+    processes.wait_until(
+        process, lambda: reached.exists() and len(reached.read_text().splitlines()) >= 4)
+    assert starts(tmp_path) == {"0.starts": 1, "1.starts": 1}
+    (tmp_path / "cut").unlink()
+    status, _, errors = ended(process)
+    assert status == 0 and "restart 1 of 3" in errors, errors
+    assert starts(tmp_path) == {"0.starts": 2, "1.starts": 2}
 
 
 @pytest.mark.parametrize("flags, words, said", [

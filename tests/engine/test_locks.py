@@ -3,13 +3,11 @@
 import errno
 import os
 import re
-import shutil
-import subprocess
 
 import pytest
 
 import processes
-from commands import arguments, start_command
+from commands import arguments
 from conftest import write_cola
 from engine.disk import scratch
 from engine.errors import UserError
@@ -82,29 +80,27 @@ def test_a_disk_without_locks_is_written_and_left_without(tmp_path, without_lock
     assert not os.listdir(str(tmp_path))
 
 
-REFUSING = """
-#include <errno.h>
-int flock(int descriptor, int operation) { errno = ENOLCK; return -1; }
+TRAIN_WITHOUT_LOCKS = """
+import errno, os, runpy
+from engine.disk import scratch
+def refuse(descriptor, operation):
+    raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+scratch.fcntl.flock = refuse
+runpy.run_path("run_classifier.py", run_name="__main__")
 """
 
 
 def test_of_two_trainings_in_a_folder_without_locks_one_ends(tiny_model, tmp_path):
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if not compiler:
-        pytest.skip("there is no C compiler")
-    (tmp_path / "flock.c").write_text(REFUSING)
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(tmp_path / "flock.so"),
-                    str(tmp_path / "flock.c")], check=True)
     out = tmp_path / "out"
-    flags = arguments(dict(
+    command = "-c", TRAIN_WITHOUT_LOCKS, *arguments(dict(
         tiny_model._asdict(), task_name="cola", max_seq_length=16, do_train=True, num_cpu_replicas=1,
         data_dir=write_cola(tmp_path / "cola", train=48), train_batch_size=8, num_train_epochs=100_000,
         save_checkpoints_steps=3, output_dir=out))
-    first = start_command(*flags, LD_PRELOAD=str(tmp_path / "flock.so"))
+    first = processes.start(command)
     processes.wait_until(first, lambda: step_of(out))
     for name in ("task.json", "vocab.txt", "run.json"):
         (out / name).unlink()
-    second = start_command(*flags, LD_PRELOAD=str(tmp_path / "flock.so"))
+    second = processes.start(command)
     said = first.communicate()[1]
     assert first.returncode == 2 and "Traceback" not in said
     assert said.count("has no locks") == 1

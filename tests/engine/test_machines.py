@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import socket
+import time
 
 import pytest
 
@@ -119,6 +120,9 @@ def test_a_lost_worker_is_named_by_all_others(number, lost, tmp_path):
     started = start(tmp_path, "hang", str(tmp_path), heartbeat_timeout=2.0)
     for index in range(3):
         workers.wait_for(str(tmp_path / f"here{index}"), started)
+    started[1].kill(signal.SIGSTOP)
+    time.sleep(0.5)  # so short a silence is borne
+    started[1].kill(signal.SIGCONT)
     started[lost].kill(number)
     for index in {0, 1, 2} - {lost}:
         ended = started[index].end()

@@ -43,6 +43,7 @@ def start_from(directory, job):
     return started
 
 
+@on_tensorflow_1
 def test_a_run_that_was_ended_lost_a_worker_and_changed_their_number_ends_as_on_one(job, tmp_path):
     """2 workers x 2 replicas, told to end; the same, with a killed chief; then 1 x 4."""
     run_here(dict(job, num_cpu_replicas=4, output_dir=tmp_path / "alone"))
@@ -82,7 +83,7 @@ def test_every_worker_says_what_is_different(name, changed_by, job, tmp_path):
 
 # Between two workers, what a capability trains makes no difference to a runtime.
 STUDENT = "distillation.run --stage=intermediate"
-RUNS = ("run_classifier", *((STUDENT,) if runtime.IS_TENSORFLOW_1 else ("pretraining.run", "choice.run")))
+RUNS = ("run_classifier", *((STUDENT,) if runtime.IS_TENSORFLOW_1 else ("pretraining.run", "similarity.run")))
 
 
 @pytest.fixture(scope="module")

@@ -1,108 +1,96 @@
-"""A pooled loss is the same over replicas, machines and micro-batches."""
+"""A pooled loss over replicas and micro-batches has the gradient of one batch."""
 
-import json
+from typing import Dict, List
 
 import numpy as np
 import pytest
 
-import pools
-from conftest import assert_same_training, checkpoint_values
+from conftest import checkpoint_values, cpu_devices
+from engine.data.batches import Source
 from engine.data.plan import TrainingPlan
-from engine.model import Mode
-from pools import GLOBAL_BATCH
-from trainings import recorded
-from workers import start_command
+from engine.model import Mode, Outputs, Pooled, Training
+from engine.training import loop
+from trainings import recorded, settings
 
 import tensorflow.compat.v1 as tf
 
-LAYOUTS = [(1, 1), (4, 1), (2, 2)]  # replicas, micro-batches
-SEED = 7
-DROPOUT = 0.3
+EXAMPLES, TEXTS, LENGTH, WORDS, SIZE, TEMPERATURE = 64, 2, 8, 50, 6, 0.2
+GLOBAL_BATCH, SEED = 16, 7
+REPLICAS, MICRO_BATCHES = 2, 4
 
 
-@pytest.fixture(scope="module")
-def initial(tmp_path_factory):
-    """The weights that a training starts from."""
-    folder = tmp_path_factory.mktemp("initial")
-    pools.train(folder, 1, num_train_steps=1, learning_rate=1e-12)
-    return checkpoint_values(str(folder))
+def source() -> Source:
+    ids = np.random.RandomState(3).randint(1, WORDS, [EXAMPLES, TEXTS, LENGTH]).astype(np.int32)
+    return Source(np.full(EXAMPLES, LENGTH), lambda indices, *lengths: {"ids": ids[indices]}, LENGTH,
+                  encoded=np.full([EXAMPLES, TEXTS], LENGTH))
 
 
-@pytest.fixture(scope="module")
-def indices():
-    """The examples of the first step. Some share a positive."""
-    chosen = TrainingPlan(pools.source().lengths, GLOBAL_BATCH, SEED).global_batch(0)
-    positives = pools.keys_of(pools.ids_of_examples())[chosen, 1]
-    assert len(np.unique(positives)) < GLOBAL_BATCH
-    return chosen
+def forward_of(dropout: float):
+    def forward(features: Dict[str, tf.Tensor], mode) -> Outputs:
+        words = tf.get_variable("words", [WORDS, SIZE], tf.float32,
+                                tf.random_normal_initializer(seed=1))
+        kernel = tf.get_variable("kernel", [SIZE, SIZE], tf.float32,
+                                 tf.random_normal_initializer(seed=2))
+        ids = tf.ensure_shape(features["ids"], [None, TEXTS, LENGTH])
+        values = tf.gather(words, ids)
+        if dropout:
+            kept = tf.random.stateless_uniform(tf.shape(values), mode.dropout_seed) >= dropout
+            values = values * tf.cast(kept, tf.float32) / (1 - dropout)
+        vectors = tf.nn.l2_normalize(
+            tf.einsum("bts,sd->btd", tf.reduce_mean(values, 2), kernel), -1, epsilon=0.0)
+        rows = tf.reshape(vectors, [-1, TEXTS * SIZE])
+        rows.set_shape([features["ids"].shape[0], TEXTS * SIZE])
+        return Outputs(None, {}, Pooled(rows, loss))
+    return forward
 
 
-def assert_first_step(values, losses, norms, expected):
-    """Compares the loss and the moments, a tenth of the clipped gradients."""
-    np.testing.assert_allclose(losses[0], expected.loss, rtol=1e-5)
-    for name in ("words", "kernel"):
-        moment = getattr(expected, name) * 0.1 / max(1.0, norms[0])
-        np.testing.assert_allclose(values[f"{name}/adam_m"], moment, atol=1e-6)
-        assert np.abs(moment).max() > 1e-3
+def loss(pool: tf.Tensor) -> tf.Tensor:
+    """Ranks each text's own answer before the answers of all others in the pool."""
+    vectors = tf.reshape(pool, [-1, TEXTS, SIZE])
+    scores = tf.matmul(vectors[:, 0], vectors[:, 1], transpose_b=True) / TEMPERATURE
+    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(
+        labels=tf.range(pool.shape.as_list()[0]), logits=scores))
 
 
-@pytest.mark.parametrize("replicas, micro_batches", LAYOUTS)
-def test_the_gradient_is_that_of_the_loss_of_all_anchors_and_all_candidates(
-        replicas, micro_batches, initial, indices, tmp_path, monkeypatch):
-    losses, norms = recorded(monkeypatch)
-    pools.train(tmp_path, replicas, micro_batches, num_train_steps=1, warmup_steps=0)
-    expected = pools.in_numpy(initial["words"], initial["kernel"], indices)
-    assert_first_step(checkpoint_values(str(tmp_path)), losses, norms, expected)
+def train(output_dir, num_replicas: int, micro_batches: int, dropout: float, **changes) -> None:
+    records = source()
+    loop.take_steps(loop.Run(
+        {}, settings(output_dir, GLOBAL_BATCH // num_replicas // micro_batches, num_train_steps=1,
+                     gradient_accumulation_steps=micro_batches, **changes),
+        cpu_devices(num_replicas), Training(EXAMPLES, "", forward_of(dropout), lambda: records)))
 
 
-def with_masks_of(replicas, micro_batches, initial, indices) -> pools.Expected:
-    """The gradient of the loss in one graph, with the masks of each part of a layout."""
-    forward, source = pools.forward_of(DROPOUT), pools.source()
-    parts, size = replicas * micro_batches, GLOBAL_BATCH // replicas // micro_batches
+def in_one_graph(dropout: float, initial: Dict[str, np.ndarray]) -> List[np.ndarray]:
+    """The loss and its gradients, with the masks of each replica and micro-batch."""
+    forward, parts = forward_of(dropout), REPLICAS * MICRO_BATCHES
+    indices = TrainingPlan(source().lengths, GLOBAL_BATCH, SEED).global_batch(0)
     with tf.Graph().as_default(), tf.Session() as session:
         rows = []
-        for part in range(parts):
-            features = source.fetch(indices[part * size:][:size], pools.LENGTH)
-            replica, micro_batch = divmod(part, micro_batches)
+        for part, of_part in enumerate(np.split(indices, parts)):
+            features = source().fetch(of_part, LENGTH)
+            replica, micro_batch = divmod(part, MICRO_BATCHES)
             seed = tf.constant([SEED * 2**20 + replica, micro_batch * 2**40], tf.int64)
             with tf.variable_scope(tf.get_variable_scope(), reuse=part > 0):
                 rows.append(forward(dict(zip(features, map(tf.constant, features.values()))),
                                     Mode(True, seed)).pooled.vectors)
         variables = {variable.op.name: variable for variable in tf.trainable_variables()}
-        loss = pools.loss(tf.concat(rows, 0))
-        gradients = tf.gradients(loss, [variables["words"], variables["kernel"]])
+        of_all = loss(tf.concat(rows, 0))
+        gradients = tf.gradients(of_all, [variables["words"], variables["kernel"]])
         for name, variable in variables.items():
             variable.load(initial[name], session)
-        return pools.Expected(*session.run([loss, *map(tf.convert_to_tensor, gradients)]))
+        return session.run([of_all, *map(tf.convert_to_tensor, gradients)])
 
 
-def test_with_dropout_the_gradient_is_that_of_the_same_masks(initial, indices, tmp_path, monkeypatch):
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_the_gradient_is_that_of_one_batch_with_the_same_masks(dropout, tmp_path, monkeypatch):
+    train(tmp_path / "initial", 1, 1, dropout, learning_rate=1e-12)
+    expected = in_one_graph(dropout, checkpoint_values(str(tmp_path / "initial")))
+
     losses, norms = recorded(monkeypatch)
-    pools.train(tmp_path, 2, 4, dropout=DROPOUT, num_train_steps=1, warmup_steps=0)
-    expected = with_masks_of(2, 4, initial, indices)
-    assert_first_step(checkpoint_values(str(tmp_path)), losses, norms, expected)
-
-
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory):
-    """The values after 20 steps of one replica."""
-    folder = tmp_path_factory.mktemp("alone")
-    pools.train(folder, 1, learning_rate=1e-3)
-    return checkpoint_values(str(folder))
-
-
-@pytest.mark.parametrize("replicas, micro_batches", [(4, 1), (2, 4)])
-def test_a_training_ends_with_the_same_variables(replicas, micro_batches, alone, initial, tmp_path):
-    pools.train(tmp_path, replicas, micro_batches, learning_rate=1e-3)
-    values = checkpoint_values(str(tmp_path))
-    assert_same_training(alone, values)
-    assert np.abs(values["kernel"] - initial["kernel"]).max() > 1e-3
-
-
-def test_two_processes_with_two_replicas_train_as_one(alone, tmp_path):
-    arguments = json.dumps([str(tmp_path / "out")])
-    started = start_command(tmp_path, ["-m", "tests.helpers.toy_worker"], lambda index: dict(
-        call="train_on_a_pool", arguments=arguments))
-    ended = [worker.end() for worker in started]
-    assert [each.status for each in ended] == [0, 0], ended
-    assert_same_training(alone, checkpoint_values(str(tmp_path / "out")))
+    train(tmp_path / "out", REPLICAS, MICRO_BATCHES, dropout, warmup_steps=0)
+    values = checkpoint_values(str(tmp_path / "out"))
+    np.testing.assert_allclose(losses[0], expected[0], rtol=1e-5)
+    for name, gradient in zip(("words", "kernel"), expected[1:]):
+        moment = gradient * 0.1 / max(1.0, norms[0])  # a tenth of the clipped gradient
+        np.testing.assert_allclose(values[f"{name}/adam_m"], moment, atol=1e-6)
+        assert np.abs(moment).max() > 1e-3

@@ -120,19 +120,6 @@ def test_on_a_terminal_a_bar_moves_lines_stand_above_it_and_it_goes_in_the_end(m
     assert re.fullmatch(r"Scoring: 4 examples( in \d+\.\d s, [\d,.]+ examples/s)?", closing)
 
 
-def test_a_training_says_its_state_in_lines_where_there_is_no_terminal(
-        tiny_model, source, tmp_path, clock, capsys):
-    clock(11)
-    train(tiny_model, source, 1, settings(tmp_path, 8, num_train_steps=3))
-    first, *others = [line for line in capsys.readouterr().err.splitlines()
-                      if line.startswith("step")]
-    assert re.fullmatch(r"step 1/3: loss \d\.\d{4}, lr 0\.00e\+00", first)
-    assert len(others) == 2
-    for step, line in zip((2, 3), others):
-        assert re.fullmatch(rf"step {step}/3: loss \d\.\d{{4}}, lr \d\.\d\de-05, "
-                            r"[\d,.]+ examples/s, 00:\d\d left", line)
-
-
 def test_the_loss_in_the_log_is_that_of_the_steps_whatever_the_time_between_lines(clock, capsys):
     """The loss of a step is its number."""
     def last_line(seconds, first_step=0):

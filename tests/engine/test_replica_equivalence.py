@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from conftest import assert_same_training, checkpoint_values, on_tensorflow_2
+from conftest import assert_same_training, checkpoint_values, on_tensorflow_1, on_tensorflow_2
 from encoder import classifier
 from engine.data import batches
 from engine.model import Outputs
@@ -43,7 +43,8 @@ def of_one_replica(two_layers, source, clipped, corrected, tmp_path_factory):
 
 
 @pytest.mark.parametrize("corrected, num_replicas, micro_batches", [
-    (False, 4, 1), (False, 1, 4), (False, 2, 2), pytest.param(True, 2, 2, marks=on_tensorflow_2)],
+    *(pytest.param(False, *layout, marks=on_tensorflow_1) for layout in ((4, 1), (2, 2))),
+    *(pytest.param(True, *layout, marks=on_tensorflow_2) for layout in ((1, 4), (2, 2)))],
                          indirect=["corrected"], scope="module")
 def test_the_same_global_batch_ends_with_the_same_variables_slots_step_and_loss(
         two_layers, source, clipped, of_one_replica, corrected, num_replicas, micro_batches,

@@ -12,7 +12,7 @@ import pytest
 
 import extract_features
 import modeling
-from commands import arguments, ends_with_error, interrupt_after, run_here
+from commands import arguments, ends_with_error, run_here
 from conftest import on_tensorflow_1, on_tensorflow_2, plain_session, sentences
 from engine.disk.artifact import GrowingFile
 from features import extraction
@@ -128,24 +128,6 @@ def test_pooled_vectors_are_in_the_order_of_the_texts(pooling, flags, expected, 
     assert [list(line) for line in lines] == [["linex_index", "values"]] * len(TEXTS)
     np.testing.assert_allclose([line["values"] for line in lines],
                                found[:, :found.shape[1] // 2], atol=1e-5)
-
-
-def test_interrupted_it_ends_with_the_bytes_of_an_undisturbed_run(
-        flags, tmp_path, monkeypatch, capsys):
-    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in sentences(150)))
-    flags = {**flags, "num_cpu_replicas": 1, "layers": -1, "pooling": "mean"}
-    monkeypatch.setattr(extraction, "_CHUNK_TEXTS", 5)
-    run_here({**flags, "output_file": tmp_path / "whole.npy"}, extract_features)
-    flags["output_file"] = tmp_path / "resumed.npy"
-    assert "10 of 150 texts are done; the same command goes on from there" in interrupt_after(
-        10, flags, extract_features, monkeypatch)
-    assert not (tmp_path / "resumed.npy").exists()
-    capsys.readouterr()
-    run_here(flags, extract_features)
-    said = capsys.readouterr().err
-    assert f"Going on with {flags['output_file']}.part: 10 of 150 texts are done" in said
-    assert "Extracting: 140 texts" in said
-    assert (tmp_path / "resumed.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes()
 
 
 @on_tensorflow_1

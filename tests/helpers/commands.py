@@ -3,7 +3,6 @@
 import contextlib
 import os
 import resource
-import signal
 import subprocess
 from types import ModuleType
 from typing import Callable, Dict, Iterator, List, Optional
@@ -12,9 +11,7 @@ import pytest
 
 import processes
 import run_classifier
-from engine import interruption
 from engine.cli import command
-from engine.disk.artifact import GrowingFile
 
 Flags = Dict[str, object]
 
@@ -28,23 +25,6 @@ def run_here(flags: Flags, module: ModuleType = run_classifier) -> None:
     """Runs a command in this process; raises SystemExit where it ends with an error."""
     command.run(module.main, module.define_flags(), usage="",
                 argv=[f"{module.__name__}.py", *arguments(flags)])
-
-
-def interrupt_after(num_rows: int, flags: Flags, module: ModuleType, monkeypatch) -> str:
-    """Runs a command until so many texts are written, and interrupts it; returns what it says."""
-    append = GrowingFile.append
-
-    def interrupting(file, *chunk):
-        if file.num_rows >= num_rows:
-            raise interruption.Interrupted(signal.SIGTERM)
-        append(file, *chunk)
-
-    values = module.define_flags()
-    values([module.__name__, *arguments(flags)])
-    with monkeypatch.context() as patch, pytest.raises(interruption.Interrupted) as raised:
-        patch.setattr(GrowingFile, "append", interrupting)
-        module.main(values)
-    return str(raised.value)
 
 
 def results_in(folder) -> Dict[str, float]:

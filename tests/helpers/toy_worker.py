@@ -5,7 +5,6 @@
 
 import json
 import os
-import sys
 
 from absl import flags
 
@@ -88,18 +87,6 @@ def begin(us, report, directories):
     files.write_json(os.path.join(report, f"{index}.json"), [
         hashes, checkpoint_files.list_checkpoints(own), own])
     files.write_text(os.path.join(own, f"by_{index}"), "")
-
-
-def train_on_a_pool(us, directory):
-    """Trains on two replicas of each worker."""
-    sys.path += ["tests", "tests/helpers"]
-    import pools
-    from engine.devices import devices
-    from engine.training import loop
-    from engine.workers import worker_dirs
-    own = worker_dirs.output_directory(directory, us, is_training=True)
-    loop.take_steps(pools.run_of(own, devices.find_devices(num_cpu_replicas=2, peers=us), micro_batches=2,
-                            learning_rate=1e-3))
 
 
 def main(values):

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings, strategies
 from commands import ends_with_error
 from conftest import SHARED_DATA, WORDS, on_tensorflow_1
 from engine.disk import patterns
-from pretraining import example_protos, texts
+from pretraining import texts
 from pretraining_files import create_data_here
 from tokenization import FullTokenizer
 
@@ -180,21 +180,6 @@ def test_files_patterns_directories_and_gzip_hold_the_same_text(tiny_model, tmp_
         read_in = [(sentence.document, sentence.text) for sentence in sentences]
         assert [text for _, text in read_in] == ["the cat", "a dog", "a bird", "the tree"]
         assert len({document for document, _ in read_in}) == 4  # a file's end ends a document
-
-
-def test_messages_are_those_of_the_protocol_buffers(tmp_path):
-    generator = np.random.RandomState(0)
-    features = {"ids": generator.randint(0, 2 ** 28, [50, 7]) >> generator.randint(0, 28, [50, 7]),
-                "long": generator.randint(0, 30000, [50, 400]).astype(np.int32),
-                "weights": generator.rand(50, 3).astype(np.float32)}
-    for row, message in enumerate(example_protos.serialize(features)):
-        example = tf.train.Example.FromString(message)
-        read_back = example.features.feature
-        assert sorted(read_back) == sorted(features)
-        assert read_back["ids"].int64_list.value == features["ids"][row].tolist()
-        assert read_back["long"].int64_list.value == features["long"][row].tolist()
-        assert read_back["weights"].float_list.value == features["weights"][row].tolist()
-        assert example.ByteSize() == len(message)  # no byte is wasted
 
 
 def statistics(examples):

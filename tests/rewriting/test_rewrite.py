@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from commands import ends_with_error, interrupt_after, run_here
+from commands import ends_with_error, run_here
 from conftest import on_tensorflow_1, plain_session
 from encoder import classifier
 from engine.checkpoints import checkpoints
@@ -119,24 +119,6 @@ def test_the_formats_say_the_same_and_so_does_standard_output(trained, files, tm
     capsys.readouterr()
     rewrite_here(trained, **files, top_k=2)
     assert capsys.readouterr().out == (tmp_path / "tsv").read_text()
-
-
-@on_tensorflow_1
-def test_an_interrupted_run_goes_on_after_the_last_text_it_has_finished(
-        trained, files, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(rewrite.Rewrites, "chunk_size", 4)
-    flags = {"output_dir": trained, "num_gpus": 0, **files}
-    run_here({**flags, "output_file": tmp_path / "whole.tsv"}, rewrite)
-    flags["output_file"] = tmp_path / "parts.tsv"
-    assert "8 texts are done" in interrupt_after(8, flags, rewrite, monkeypatch)
-    assert not (tmp_path / "parts.tsv").exists()
-    with open(str(tmp_path / "parts.tsv.part"), "a") as file:
-        file.write("half a line")
-    capsys.readouterr()
-    run_here(flags, rewrite)
-    assert "8 texts are done" in capsys.readouterr().err
-    assert (tmp_path / "parts.tsv").read_bytes() == (tmp_path / "whole.tsv").read_bytes()
-    assert not list(tmp_path.glob("*.part*"))
 
 
 def test_candidates_share_words_with_the_text_but_are_none_of_its_clauses(trained, tmp_path):

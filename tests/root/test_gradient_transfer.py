@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from conftest import checkpoint_values, on_tensorflow_2
+from conftest import checkpoint_values
 from engine.training.settings import TrainingSettings
 from optimization import LossScale
-from optimizer_runs import FLOAT16_ROUNDING, overflowing
+from optimizer_runs import FLOAT16_ROUNDING
 from trainings import STEPS, recorded, settings, train
 
 
@@ -39,15 +39,3 @@ def test_updates_are_those_of_float32_but_for_rounding(tiny_model, source, tmp_p
     assert losses[STEPS - 1] < losses[0] - 0.05, "a training that learns nothing proves nothing"
     assert 1e-6 < relative_error(runs[1], runs[0], initial) < 10 * FLOAT16_ROUNDING
     assert sorted(set(runs[1]) - set(runs[0])) == sorted(LossScale.NAMES)
-
-
-@on_tensorflow_2
-def test_a_gradient_that_overflows_on_the_way_changes_nothing_but_the_loss_scale(
-        tiny_model, source, tmp_path, capsys):
-    before, after = (train(tiny_model, source, 2, settings(
-        tmp_path / str(steps), 8, num_train_steps=steps, gradient_transfer="float16"),
-                           forward=overflowing(tiny_model, step=2)) for steps in (2, 3))
-    assert "skipped 1 step with gradients" in capsys.readouterr().err
-    changed = {name for name, value in before.items() if not np.array_equal(value, after[name])}
-    assert changed == {"global_step", *LossScale.NAMES}
-    assert after["loss_scale/value"] == before["loss_scale/value"] / 2

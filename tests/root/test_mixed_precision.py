@@ -161,14 +161,15 @@ def test_1x16_and_2x4x2_step_alike_with_lamb(tiny_model, source, tmp_path, monke
             assert difference < 10 * FLOAT16_ROUNDING * moved, name
 
 
+@pytest.mark.parametrize("changes", [
+    dict(precision="float16"), pytest.param(dict(gradient_transfer="float16"), marks=on_tensorflow_2)],
+    ids=str)
 def test_a_step_that_overflows_on_one_replica_changes_nothing_but_the_scale_on_any(
-        tiny_model, source, tmp_path, capsys):
-    """In step 3 of 4; then the next step shows whether the replicas are still alike."""
-    def run(steps, overflow_step=3):
-        return train(tiny_model, source, 2, mixed(tmp_path / f"{steps}", 8, num_train_steps=steps),
-                     forward=overflowing(tiny_model, step=overflow_step))
-
-    before, after = run(3), run(4)
+        changes, tiny_model, source, tmp_path, capsys):
+    """The last of 4, whether in a value or on the way to the other replica."""
+    before, after = (train(tiny_model, source, 2, settings(
+        tmp_path / f"{steps}", 8, num_train_steps=steps, **changes),
+                           forward=overflowing(tiny_model, step=3)) for steps in (3, 4))
     assert "skipped 1 step with gradients" in capsys.readouterr().err
     scale = {name: (before.pop(name), after.pop(name)) for name in LossScale.NAMES}
     assert scale == {"loss_scale/value": (2 ** 15, 2 ** 14), "loss_scale/good_steps": (3, 0)}

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from conftest import sentences
 from serving import app, model
 from serving.routes import REQUESTS
-from services import RELEASE, SECONDS, Service, read_all, request, wait_until
+from services import RELEASE, SECONDS, Answer, Service, read_all, request, wait_until
 
 SOON = 2.0  # seconds of the services that wait for slow clients
 
@@ -150,24 +150,6 @@ def test_clients_that_go_away_in_the_middle_harm_nobody(service):
     wait_until(lambda: "serving_requests_in_flight 0.0" in service.get("/metrics").body)
 
 
-def test_slow_senders_hold_nobody_up_and_are_told_so(impatient):
-    whole = request(b"/predict", b'{"inputs": "the cat"}')
-    slow = [impatient.socket() for _ in range(120)]
-    for number, client in enumerate(slow):
-        client.sendall(whole[:number % len(whole)])
-    start = time.monotonic()
-    assert_answers(impatient)
-    assert impatient.get("/health").status == 200
-    if time.monotonic() - start < SOON / 2:  # the others had not been sent away yet
-        slow[-1].sendall(whole[119 % len(whole):])
-        assert read_all(slow.pop()).startswith(b"HTTP/1.1 200 OK")
-    for number, client in enumerate(slow):
-        with client:
-            answer = read_all(client)
-        assert answer.startswith(b"HTTP/1.1 408 ") if number % len(whole) else not answer
-    assert_answers(impatient)
-
-
 def test_an_answer_that_nobody_reads_is_dropped(impatient):
     with socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -262,6 +244,19 @@ def test_clients_that_keep_their_connections_lose_no_answer_to_a_signal():
         assert service.process.wait(SECONDS) == 0
     finally:
         service.kill()
+
+
+def test_a_client_who_asks_again_over_its_connection_gets_what_others_get(service):
+    bodies = [{"inputs": text} for text in sentences(8)] + [{"inputs": 1.5}, {"inputs": ["a", "b", "c"]}]
+    connection, answers = service.connect(), []
+    for body in bodies:
+        connection.request("POST", "/predict", json.dumps(body), {"content-type": "application/json"})
+        answer = Answer(connection.getresponse())
+        answers.append((answer.status, answer.body))
+    connection.close()
+    alone = [service.post("/predict", body) for body in bodies]
+    assert answers == [(answer.status, answer.body) for answer in alone]
+    wait_until(lambda: "serving_requests_in_flight 0.0" in service.get("/metrics").body)
 
 
 def test_a_signal_under_load_ends_the_service_when_what_has_begun_is_answered():

@@ -56,16 +56,6 @@ def test_a_file_of_any_format_gets_the_numbers_of_do_predict(
     assert [row[0] for row in rows] == (trained / "predict.txt").read_text().split()
 
 
-def test_texts_are_taken_some_at_a_time_and_answered_in_order(
-        trained, texts, tmp_path, monkeypatch):
-    monkeypatch.setattr(predict.Predictions, "chunk_size", 5 * 512)
-    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
-    predict_here(trained, input_file=tmp_path / "texts.txt",
-                 output_file=tmp_path / "answers.jsonl")
-    assert_are_expected(
-        map(json.loads, (tmp_path / "answers.jsonl").read_text().splitlines()), trained)
-
-
 def assert_are_expected(answers, trained):
     answers = list(answers)
     probabilities = [[answer["probabilities"][label] for label in "01"] for answer in answers]
@@ -93,13 +83,6 @@ def test_a_text_predictor_answers_alike_whatever_the_size_of_the_list(trained, t
         with pytest.raises(UserError, match="takes a list of texts"):
             predictor(no_list)
     predictor.close()
-
-
-def test_what_json_does_not_have_is_no_word(trained, tmp_path):
-    (tmp_path / "texts.jsonl").write_text('{"text": "one"}\n{"text": NaN}\n')
-    predict_here(trained, input_file=tmp_path / "texts.jsonl", output_file=tmp_path / "answers.jsonl")
-    first, second = map(json.loads, (tmp_path / "answers.jsonl").read_text().splitlines())
-    assert "label" in first and "NaN is no value of JSON" in second["error"]
 
 
 @on_tensorflow_1

@@ -102,24 +102,6 @@ def features_of(texts: TextSet):
     return source.fetch(np.arange(len(texts)), source.max_length)
 
 
-def test_features_of_a_pair_and_of_one_that_is_cut_are_as_worked_out_by_hand(tiny_model, tmp_path):
-    ids = tiny_model.encoding(10).tokenizer.vocab
-    texts = load_pairs(tiny_model, tmp_path, [
-        ("The cat", "a dog"), ("the cat sees a small dog", "a tree and a bird"), ("cat", " ")], 9)
-    features = features_of(texts)
-    expected = [
-        (["[CLS]", "the", "cat", "[SEP]", "a", "dog", "[SEP]"], [0, 0, 0, 0, 1, 1, 1]),
-        (["[CLS]", "the", "cat", "sees", "[SEP]", "a", "tree", "and", "[SEP]"],
-         [0, 0, 0, 0, 0, 1, 1, 1, 1]),
-        (["[CLS]", "cat", "[SEP]"], [0, 0, 0])]
-    for row, (tokens, segments) in enumerate(expected):
-        padding = [0] * (9 - len(tokens))
-        assert features["input_ids"][row].tolist() == [ids[token] for token in tokens] + padding
-        assert features["input_mask"][row].tolist() == [1] * len(tokens) + padding
-        assert features["segment_ids"][row].tolist() == segments + padding
-    assert features["label_ids"].tolist() == [0, 1, 0]
-
-
 @pytest.mark.parametrize("max_seq_length", [3, 8, 40])
 def test_features_equal_those_of_googles_convert_single_example(max_seq_length, tiny_model, tmp_path):
     """Of ours, which `test_google_interface.py` holds against Google's."""
