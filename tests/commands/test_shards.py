@@ -18,9 +18,12 @@ from commands import arguments, ends_with_error, run_here
 from conftest import ROOT, on_tensorflow_1, on_tensorflow_2, sentences
 from masked_lm import write_tiny_masked_lm
 from pages import text_of
-from pretraining import create_data
+from pretraining import create_data, score
+from rewriting import rewrite
+from rewriting_files import made_up_texts
 from rows import assert_same_rows, rows_in
 from runs import predict
+from services import RELEASE
 from shell_scripts import forking_python_fixture  # noqa: F401 (a fixture)
 
 TEXTS = [*sentences(6, 3), 'a text with "quotes" and\na line break', "é" * 7, ""]
@@ -73,19 +76,24 @@ def assert_all_there(module, flags, count):
 @pytest.mark.parametrize("module, name, ending, flags, count", [
     pytest.param(predict, "texts.csv", "jsonl", {}, 3, marks=on_tensorflow_1),
     pytest.param(predict, "texts.jsonl", "tsv", {}, 11, marks=on_tensorflow_2),
-    pytest.param(extract_features, "lines.txt", "jsonl", dict(pooling="mean"), 4, marks=on_tensorflow_1)])
+    pytest.param(extract_features, "lines.txt", "jsonl", dict(pooling="mean"), 4, marks=on_tensorflow_1),
+    pytest.param(score, "lines.txt", "jsonl", {}, 4, marks=on_tensorflow_2),
+    pytest.param(rewrite, "clauses.txt", "jsonl", dict(num_candidates=4), 3, marks=on_tensorflow_1)])
 def test_the_parts_of_a_command_have_the_rows_of_one_run(
         module, name, ending, flags, count, classifier, language_model, lines, tmp_path):
     csv = "".join('"{}",{}\n'.format(text.replace('"', '""'), len(text)) for text in TEXTS)
     for path, text in {
             "texts.csv": f"text,number\n{csv}", "lines.txt": lines.read_text(encoding="utf-8"),
-            "texts.jsonl": "".join(json.dumps({"text": text}) + "\n" for text in TEXTS)}.items():
+            "texts.jsonl": "".join(json.dumps({"text": text}) + "\n" for text in TEXTS),
+            "clauses.txt": "".join(f"{text}\n" for text in made_up_texts(9, 5))}.items():
         (tmp_path / path).write_text(text, encoding="utf-8")
-    model = classifier if module is predict else dict(language_model, max_seq_length=16, num_cpu_replicas=1)
+    model = {predict: classifier, rewrite: dict(
+        output_dir=os.path.join(RELEASE, "scorer"), num_cpu_replicas=1, pool_file=tmp_path / "clauses.txt")}.get(
+        module, dict(language_model, max_seq_length=16, num_cpu_replicas=1))
     flags = dict(model, **flags, input_file=tmp_path / name, output_file=tmp_path / f"found.{ending}")
     run_here(flags, module)
     whole = rows_in([flags["output_file"]])
-    assert len(whole) == len(TEXTS)
+    assert len(whole) == (9 if module is rewrite else len(TEXTS))
     assert_same_rows(rows_in(run_parts(module, flags, count)), whole)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import modeling
 from bert_reference import assert_close, evaluate, random_features, tiny_config
-from conftest import checkpoint_values, on_tensorflow_2, plain_session
+from conftest import checkpoint_values, on_tensorflow_1, on_tensorflow_2, plain_session
 from engine.errors import UserError
 from engine.training import summaries
 from optimization import LossScale
@@ -29,7 +29,7 @@ def mixed(*args, **changes):
 # --- The model ---------------------------------------------------------------------------
 
 
-NARROW = [tf.float16, pytest.param(tf.bfloat16, marks=on_tensorflow_2)]
+NARROW = [pytest.param(tf.float16, marks=on_tensorflow_1), pytest.param(tf.bfloat16, marks=on_tensorflow_2)]
 
 
 @pytest.mark.parametrize("dtype", NARROW)
@@ -132,7 +132,7 @@ def test_the_gradients_of_a_scaled_loss_make_the_update_of_the_loss_bit_for_bit(
 
 
 @pytest.mark.parametrize("dtype, tolerance", [
-    (tf.float16, 0.01), pytest.param(tf.bfloat16, 0.05, marks=on_tensorflow_2)])
+    pytest.param(tf.float16, 0.01, marks=on_tensorflow_1), pytest.param(tf.bfloat16, 0.05, marks=on_tensorflow_2)])
 def test_a_training_is_that_of_float32_but_for_rounding(
         dtype, tolerance, tiny_model, source, tmp_path, monkeypatch):
     losses, _ = recorded(monkeypatch)
@@ -162,8 +162,8 @@ def test_1x16_and_2x4x2_step_alike_with_lamb(tiny_model, source, tmp_path, monke
 
 
 @pytest.mark.parametrize("changes", [
-    dict(precision="float16"), pytest.param(dict(gradient_transfer="float16"), marks=on_tensorflow_2)],
-    ids=str)
+    pytest.param(dict(precision="float16"), marks=on_tensorflow_1),
+    pytest.param(dict(gradient_transfer="float16"), marks=on_tensorflow_2)], ids=str)
 def test_a_step_that_overflows_on_one_replica_changes_nothing_but_the_scale_on_any(
         changes, tiny_model, source, tmp_path, capsys):
     """The last of 4, whether in a value or on the way to the other replica."""

@@ -10,7 +10,7 @@ import pytest
 
 import multigpu_optimizer
 import optimization
-from conftest import assert_same_training, checkpoint_values, cpu_devices
+from conftest import assert_same_training, checkpoint_values, cpu_devices, on_tensorflow_1
 from engine.devices import runtime
 
 import tensorflow.compat.v1 as tf
@@ -140,7 +140,7 @@ def of_one_replica(tmp_path_factory):
     return train(tmp_path_factory.mktemp("one"), [by_tf_gradients])
 
 
-@pytest.mark.parametrize("num_replicas", [None, 2])
+@pytest.mark.parametrize("num_replicas", [pytest.param(None, marks=on_tensorflow_1), 2])
 def test_every_way_on_any_number_of_replicas_steps_like_one_replica_with_the_whole_batch(
         num_replicas, of_one_replica, tmp_path):
     expected = of_one_replica

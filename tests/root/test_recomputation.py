@@ -6,6 +6,7 @@ import pytest
 import modeling
 from benchmarks.memory import kept_bytes
 from bert_reference import evaluate, random_features, tiny_config, values_for
+from conftest import on_tensorflow_1
 from engine.devices import runtime
 from trainings import recorded, settings, train
 
@@ -34,7 +35,8 @@ def test_a_training_with_dropout_is_the_same(two_layers, source, tmp_path, monke
                 {name: recomputed[name] for name in recomputed if "/adam_" not in name}, 1e-5)
 
 
-@pytest.mark.parametrize("activation", ["gelu", lambda x: tf.nn.softplus(x)],
+@pytest.mark.parametrize("activation", [
+    "gelu", pytest.param(lambda x: tf.nn.softplus(x), marks=on_tensorflow_1)],
                          ids=["shared function", "in the graph"])
 def test_gradients_are_the_same_and_less_is_kept_for_them(activation):
     config = tiny_config(hidden_act=activation, num_hidden_layers=2)
