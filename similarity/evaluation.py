@@ -6,12 +6,14 @@ from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple, Union
 import numpy as np
 
 from runs.capability import Job, Measured, Predict
+from similarity import rows
 from similarity.data import TextSet
+from similarity.nearest import Vectors, nearest
+from similarity.rows import Rows
 
 RECALL_AT = (1, 5, 10)
 DEPTH = 10  # of the ranks that count
 _BLOCK = 4096  # pairs that are compared at a time
-_SCORES = 1 << 24  # of queries and all documents, at a time: 64 MB
 _MAX_WORST = 10  # pairs of a kind, for the report
 
 
@@ -33,23 +35,18 @@ class Shown(NamedTuple):
 
 def measure(job: Job, texts: TextSet, predict: Predict) -> Measured:
     """See `Capability.measure`; with --matryoshka each size is measured."""
-    vectors = predict(texts.source())["vectors"]
-    results, shown = _measured(texts, vectors)
-    for size in job.model.similarity.matryoshka:
-        if size != vectors.shape[1]:
-            of_size, _ = _measured(texts, _shortened(vectors, size))
-            results.update({f"{name}_of_{size}": value for name, value in of_size.items()})
+    with rows.predicted(texts.source(), predict, job.settings.output_dir) as matrix:
+        full = matrix.shape[1]
+        results, shown = _measured(texts, Rows(matrix, full))
+        for size in job.model.similarity.matryoshka:
+            if size != full:
+                of_size, _ = _measured(texts, Rows(matrix, size))
+                results.update({f"{name}_of_{size}": value for name, value in of_size.items()})
     return Measured(results, {"num_examples": texts.num_examples, "num_texts": len(texts)},
                     shown=shown)
 
 
-def _shortened(vectors: np.ndarray, size: int) -> np.ndarray:
-    """The first components of vectors [n, D], as vectors [n, size] of norm 1."""
-    norms = np.linalg.norm(vectors[:, :size], axis=1, keepdims=True)
-    return vectors[:, :size] / np.maximum(norms, 1e-12)
-
-
-def similarities(vectors: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+def similarities(vectors: Vectors, numbers: np.ndarray) -> np.ndarray:
     """The cosines of each anchor and its example's other texts, [n, s - 1]; numbers: [n, s]."""
     cosines = np.empty((len(numbers), numbers.shape[1] - 1), np.float32)
     for first in range(0, len(numbers), _BLOCK):
@@ -59,7 +56,7 @@ def similarities(vectors: np.ndarray, numbers: np.ndarray) -> np.ndarray:
     return cosines
 
 
-def _measured(texts: TextSet, vectors: np.ndarray) -> Tuple[Dict[str, float], Shown]:
+def _measured(texts: TextSet, vectors: Rows) -> Tuple[Dict[str, float], Shown]:
     if texts.file.has_scores:
         return _of_scores(texts, similarities(vectors, texts.numbers)[:, 0])
     return _of_retrieval(texts, vectors)
@@ -73,14 +70,14 @@ def _of_scores(texts: TextSet, cosines: np.ndarray) -> Tuple[Dict[str, float], S
         _worst(texts.numbers, scores, cosines, is_similar))
 
 
-def _of_retrieval(texts: TextSet, vectors: np.ndarray) -> Tuple[Dict[str, float], Shown]:
+def _of_retrieval(texts: TextSet, vectors: Rows) -> Tuple[Dict[str, float], Shown]:
     """Looks for each anchor's positives among all distinct texts of the other columns but the anchor itself."""
     numbers = texts.numbers
     queries, of_queries = np.unique(numbers[:, 0], return_inverse=True)
     documents, of_documents = np.unique(numbers[:, 1:], return_inverse=True)
     positives = of_documents.reshape(len(numbers), -1)[:, 0]
     place = np.minimum(np.searchsorted(documents, queries), len(documents) - 1)
-    retrieval = retrieve(vectors[queries], vectors[documents], np.stack([of_queries, positives], axis=1),
+    retrieval = retrieve(vectors.of(queries), vectors.of(documents), np.stack([of_queries, positives], axis=1),
                          np.where(documents[place] == queries, place, -1))
     own = similarities(vectors, numbers[:, :2])[:, 0]
     # Each query's best document that is not relevant, of those that have one.
@@ -178,7 +175,7 @@ class Retrieval(NamedTuple):
                     gains / ideal[np.minimum(self.counts, DEPTH) - 1]))}
 
 
-def retrieve(queries: np.ndarray, documents: np.ndarray, relevant: np.ndarray, same: Union[np.ndarray, int] = -1
+def retrieve(queries: Vectors, documents: Vectors, relevant: np.ndarray, same: Union[np.ndarray, int] = -1
              ) -> Retrieval:
     """Compares queries with all documents, in blocks.
 
@@ -198,25 +195,3 @@ def retrieve(queries: np.ndarray, documents: np.ndarray, relevant: np.ndarray, s
     ranks = np.argsort(is_same, axis=1, kind="stable")[:, :DEPTH]
     found = (np.take_along_axis(each, ranks, axis=1) for each in (scores, indices, hits))
     return Retrieval(*found, np.bincount(pairs // len(documents)))
-
-
-def nearest(queries: np.ndarray, documents: np.ndarray, k: int) -> Tuple[np.ndarray, np.ndarray]:
-    """The k documents with the largest dot products for each query.
-
-    Args:
-        queries: float32 [q, D].
-        documents: float32 [m, D].
-
-    Returns:
-        Scores, float32, and indices of documents, each [q, min(k, m)], the best first; of equal scores the
-        earlier document first. A score that is not a number (a damaged model) comes last.
-    """
-    k, size = min(k, len(documents)), max(1, _SCORES // max(1, len(documents)))
-    scores = np.empty((len(queries), k), np.float32)
-    indices = np.empty((len(queries), k), np.int64)
-    for first in range(0, len(queries) if k else 0, size):
-        for number, distances in enumerate(-(queries[first:first + size] @ documents.T), first):
-            among = np.flatnonzero(~(distances > np.partition(distances, k - 1)[k - 1]))
-            indices[number] = among[np.argsort(distances[among], kind="stable")][:k]
-            scores[number] = -distances[indices[number]]
-    return scores, indices

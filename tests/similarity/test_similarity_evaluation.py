@@ -7,8 +7,9 @@ import pytest
 import scipy.stats
 import sklearn.metrics
 
-from similarity import evaluation
-from similarity.evaluation import nearest, pair_measures, retrieve
+from similarity import nearest
+from similarity.evaluation import pair_measures, retrieve
+
 
 
 @pytest.fixture
@@ -103,8 +104,9 @@ def test_the_nearest_are_those_of_the_whole_matrix_in_blocks_of_any_size(k, rand
     # Small integers: products are exact, and many are equal.
     queries, documents = (random.randint(-2, 3, size=(count, 4)).astype(np.float32)
                           for count in (23, 400))
-    monkeypatch.setattr(evaluation, "_SCORES", 2000)
-    scores, indices = nearest(queries, documents, k)
+    monkeypatch.setattr(nearest, "_QUERIES", 5)
+    monkeypatch.setattr(nearest, "_DOCUMENTS", 60)
+    scores, indices = nearest.nearest(queries, documents, k)
     matrix = queries @ documents.T
     expected = np.argsort(-matrix, axis=1, kind="stable")[:, :k]
     np.testing.assert_array_equal(indices, expected)
@@ -114,14 +116,14 @@ def test_the_nearest_are_those_of_the_whole_matrix_in_blocks_of_any_size(k, rand
 def test_what_is_not_a_number_comes_last(random):
     queries, documents = random.normal(size=(3, 4)), random.normal(size=(30, 4))
     documents[[0, 4, 29]] = np.nan
-    _, indices = nearest(queries, documents, 30)
+    _, indices = nearest.nearest(queries, documents, 30)
     assert np.isin(indices[:, -3:], [0, 4, 29]).all()
     np.testing.assert_array_equal(
         indices[:, :5], np.argsort(np.nan_to_num(-queries @ documents.T, nan=9e9), axis=1)[:, :5])
-    assert nearest(queries * np.nan, documents, 7)[1].shape == (3, 7)
+    assert nearest.nearest(queries * np.nan, documents, 7)[1].shape == (3, 7)
 
 
 def test_without_queries_or_documents_nothing_is_found():
     vectors = np.ones((3, 2), np.float32)
-    assert nearest(vectors[:0], vectors, 2)[0].shape == (0, 2)
-    assert nearest(vectors, vectors[:0], 2)[1].shape == (3, 0)
+    assert nearest.nearest(vectors[:0], vectors, 2)[0].shape == (0, 2)
+    assert nearest.nearest(vectors, vectors[:0], 2)[1].shape == (3, 0)
