@@ -21,7 +21,7 @@ _PROBLEMS = {task_json.CLASSES: "single_label_classification",
              task_json.REGRESSION: "regression"}
 _KIND = "kind"  # an entry of ours in config.json
 _SEPARATORS = (",", ";", "|", "#")
-_LINE_CHARACTERS = frozenset("\t\r\n")  # that end a column or a line of predictions
+LINE_CHARACTERS = frozenset("\t\r\n")  # that end a column or a line of predictions
 _TINY = 1e-9  # the share of a label that no example has
 
 
@@ -334,7 +334,7 @@ def check_labels(labels: Sequence[str], where: str) -> None:
     """Raises a UserError if the labels cannot be told apart in files with a prediction a line."""
     if not all(labels):
         raise UserError(f"{where} has an empty label")
-    broken = next((label for label in labels if not _LINE_CHARACTERS.isdisjoint(label)), None)
+    broken = next((label for label in labels if not LINE_CHARACTERS.isdisjoint(label)), None)
     if broken is not None:
         raise UserError(f"{where} has the label {broken[:40]!r}: a label must not have a tab or a "
                         "line end, as predictions are columns and lines")
