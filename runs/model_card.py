@@ -3,7 +3,7 @@
 import html
 import os
 import re
-from typing import Any, Iterable, List, Optional, Tuple
+from typing import Any, Iterable, List, Mapping, Optional, Tuple
 
 from engine import log
 from engine.disk import files
@@ -42,8 +42,13 @@ inputs and outputs have the names above. It computes in float32.
 """
 
 
-def text(output_dir: str, model: Capability, global_step: int, frozen_type: Optional[str]) -> str:
-    """The page, in Markdown, for the checkpoint at step `global_step` of a training."""
+def text(output_dir: str, model: Capability, global_step: int, frozen_type: Optional[str],
+         int8: Optional[Mapping[str, str]] = None) -> str:
+    """The page, in Markdown, for the checkpoint at step `global_step` of a training.
+
+    Args:
+        int8: how the answers of the export's file in int8 agree; None without one.
+    """
     card, record = model.card(), run_record.load(output_dir)
     task_name = record.facts.get("task") if record else "unknown"
     arguments = [f"{name}=tf.constant({name})" for name in model.inputs]
@@ -55,6 +60,8 @@ def text(output_dir: str, model: Capability, global_step: int, frozen_type: Opti
         *_labels(card.labels),
         *(_table("Metrics", _metrics(output_dir, global_step))
           or ["This checkpoint was not evaluated.\n"]),
+        *([] if int8 is None else _table("In int8", int8.items()) or [
+            "Its file in int8 was not compared with float32.\n"]),
         *_table("Settings", report.settings(task_name, model, record).items()),
         f"Exported with {', '.join(versions)}.\n",
         "## How to use it\n",

@@ -16,24 +16,27 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 import modeling
-from encoder import model_files, task_json
+from encoder import label_types, model_files, task_json
 from encoder.model_files import ModelFiles
 from engine import inference
 from engine.checkpoints import checkpoints, onnx_file
 from engine.checkpoints.checkpoints import Checkpoint
 from engine.cli import command
 from engine.data.batches import Features, Source
+from engine.data.plan import inference_plan
 from engine.disk import artifact, files, provenance
 from engine.disk.artifact import Artifact
 from engine.errors import UserError
 from engine.model import INFERENCE, Forward, Mode
 from engine.version import VERSION
 from runs import kinds
-from runs.capability import Reader
+from runs.capability import Job, Reader
 from runs.rows import UNREAD, Example
 
-FLOAT32, INT8 = "float32", "int8"
+FLOAT32, INT8 = WEIGHTS = ("float32", "int8")
 _NAME = re.compile(rf"(.*/)?serving-[0-9a-f]{{16}}(-{INT8})?\.onnx")
+_BATCH_TOKENS = 2048
+_EQUAL = 0.01  # the largest difference of two equal numbers, relative
 # The exit status if ONNX's tools are missing or cannot convert the model; if the folder cannot be written.
 CANNOT_CONVERT, CANNOT_WRITE = 3, 4
 
@@ -44,7 +47,7 @@ class Prepared(Artifact):
     Args:
         path: the output directory of a training, or an export.
         flag: that names it, for errors.
-        weights: their type, FLOAT32 or INT8.
+        weights: their type, one of WEIGHTS.
         folder: where the file is; default: in the model's folder.
 
     Attributes:
@@ -165,6 +168,57 @@ def _convert(path: str, trained: ModelFiles, reader: Reader) -> None:
     onnx_file.convert(
         path, graph, {tensor.name: name for name, tensor in inputs.items() if tensor.op.name in used},
         {tensor.name: name for name, tensor in predictions.items()})
+
+
+def agreement(job: Job, dev: Any, exact: Prepared, int8: Prepared) -> Dict[str, str]:
+    """How a file in int8 answers a labelled set beside the one in float32: the share of equal answers, each metric."""
+    first, second = (_Predictions(each.path) for each in (exact, int8))
+    results, others = (job.model.measure(job, dev, each).results for each in (first, second))
+    return {**_shares(job.model.describe(), first.values(), second.values()),
+            **{name: f"{value:.5g} in float32, {others[name]:.5g} in int8" for name, value in results.items()}}
+
+
+class _Predictions:
+    """A `Predict` that onnxruntime computes."""
+
+    def __init__(self, path: str):
+        self._session = onnx_file.open_session(path, len(os.sched_getaffinity(0)))
+        self._parts: List[Tuple[np.ndarray, Dict[str, np.ndarray]]] = []  # of all calls, by consecutive numbers
+
+    def values(self) -> Dict[str, np.ndarray]:
+        """All predictions."""
+        return inference.in_order(self._parts, sum(len(numbers) for numbers, _ in self._parts))
+
+    def __call__(self, source: Source) -> Dict[str, np.ndarray]:
+        names, parts = [tensor.name for tensor in self._session.get_outputs()], []
+        lengths = source.padded_lengths()
+        for batch in inference_plan(lengths, _BATCH_TOKENS, 1):
+            features = source.fetch(batch.indices, *source.lengths_of_batch(batch.indices))
+            computed = self._session.run(names, {
+                tensor.name: features[tensor.name] for tensor in self._session.get_inputs()})
+            parts.append((batch.indices, dict(zip(names, computed))))
+        computed, first = inference.in_order(parts, len(lengths)), sum(len(numbers) for numbers, _ in self._parts)
+        self._parts.append((np.arange(first, first + len(lengths)), computed))
+        return computed
+
+
+def _shares(description: Mapping[str, Any], one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]
+            ) -> Dict[str, str]:
+    """How many of n records have equal answers in two predictions, each [n, ...]."""
+    if task_json.gives_vectors(description):
+        cosines = (one["vectors"] * other["vectors"]).sum(axis=-1)
+        return {"cosine of a text's two vectors, at least": f"{cosines.min():.4f}"}
+    if task_json.is_classifier(description):
+        kind = label_types.of_description(description, "")
+        one, other = ({"labels": kind.predicted_labels(kind.scores(each["logits"]))} for each in (one, other))
+    shares = {}
+    for name in one.keys() - {"loss"}:
+        answers = [each[name] for each in (one, other)]
+        if answers[0].dtype.kind == "f" and answers[0].ndim == 2:  # scores of tokens
+            answers = [each.argmax(axis=1) for each in answers]
+        are_equal = np.isclose(*answers, rtol=_EQUAL if answers[0].dtype.kind == "f" else 0.0)
+        shares[f"equal answers, {name}"] = f"{are_equal.reshape(len(are_equal), -1).all(axis=1).mean():.2%}"
+    return shares
 
 
 def main(model: str, flag: str, weights: str, folder: str) -> None:

@@ -20,7 +20,7 @@ from engine.training import run as training, run_record
 from engine.training.evaluations import Evaluate
 from engine.training.settings import EpochSchedule, define_run_flags, run_settings
 from engine.workers.coordination import Peers
-from runs import export, output_layer, report, results
+from runs import export, output_layer, prepared, report, results
 from runs.capability import Capability, Job, Measured, Predict, Sets, Training, facts_of
 
 _WORK = ("do_train", "do_eval", "do_test", "do_predict")
@@ -63,12 +63,16 @@ def run_prepared(values: flags.FlagValues, kind: Type[Capability],
         device_flags.check_tpu(values)
     if "do_export" in values:
         export.check_flags(values)
+    compare: export.Compare = export.not_compared
     if any(values[name].value for name in names if name in _WORK):
         peers = device_flags.join_workers(values)
         run_record.keep_settings(values, peers)  # of a resumed training
-        carry_out(*prepare(values, peers))
+        job, sets = prepare(values, peers)
+        carry_out(job, sets)
+        if "" in sets.dev:
+            compare = functools.partial(prepared.agreement, job, sets.dev[""])
     if "do_export" in values and values.do_export:
-        export.write(values, kind)
+        export.write(values, kind, compare)
 
 
 def job_of(values: flags.FlagValues, model: Capability, peers: Peers) -> Job:

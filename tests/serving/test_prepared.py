@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from commands import ends_with_error, run_here
-from conftest import ROOT
+from conftest import ROOT, write_cola
 from encoder import convert
 from engine.checkpoints import onnx_file
 from engine.disk import files
@@ -172,16 +172,25 @@ def test_int8_keeps_the_output_layer_and_is_made_of_float32_alone(toys, tmp_path
         onnx_file.quantize(str(tmp_path / "again.onnx"), int8.path)
 
 
-def test_an_export_holds_its_file_and_gets_that_in_int8(tiny_classifier, tmp_path):
+def test_an_export_holds_the_files_and_says_how_int8_agrees(tiny_classifier, tmp_path, capsys):
     shutil.copytree(str(tiny_classifier), str(tmp_path / "out"))
-    run_here(dict(output_dir=tmp_path / "out", do_export=True))
+    data = write_cola(tmp_path / "cola", dev=60)
+    run_here(dict(output_dir=tmp_path / "out", task_name="cola", data_dir=data, do_eval=True, do_export=True,
+                  export_int8=True, num_cpu_replicas=1))
+    said = capsys.readouterr().err
+    for name in ("equal answers, labels: ", "eval_loss: ", "eval_accuracy: "):
+        assert f"int8 beside float32: {name}" in said
     export = str(tmp_path / "out" / "export")
-    assert Prepared(export, "--model").state().name == "whole"
-    run_here(dict(model=export, prepare=True, engine="int8"), run)
-    assert Prepared(export, "--model", INT8).state().name == "whole"
+    for weights in ("float32", "int8"):
+        assert Prepared(export, "--model", weights).state().name == "whole"
+    with open(os.path.join(export, "README.md"), encoding="utf-8") as file:
+        card = file.read()
+    assert "## In int8" in card and "equal answers, labels" in card
     served = serve(export, engine="int8")
-    assert served.card.startswith("# ") and served.dtype == "int8"
+    assert served.card == card and served.dtype == "int8"
     served.close()
+    with ends_with_error(capsys, "--export_int8 needs --do_export"):
+        run_here(dict(output_dir=tmp_path / "out", do_eval=True, export_int8=True))
 
 
 def test_a_file_in_int8_for_others_computes_nearly_the_same(tiny_classifier, tmp_path, capsys):
