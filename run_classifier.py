@@ -12,6 +12,7 @@ from encoder.long_texts import LongTexts
 from engine.cli import command, device_flags
 from engine.errors import UserError
 from runs import kinds, sets, training_command
+from runs.tries import TrySettings
 from tasks import capability, model_folder, task_flags
 from tasks.capability import Classifier
 from tasks.google_interface import (  # noqa: F401 (for programs that import them from here)
@@ -40,7 +41,7 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_bool("do_predict", False, "Predict the labels of the test set.",
                       flag_values=values)
     capability.define_flags(values)
-    training_command.define_flags(values, LongTexts)
+    training_command.define_flags(values, LongTexts, TrySettings)
     device_flags.define_tpu(values)
     return values
 

@@ -33,7 +33,7 @@ import numpy as np
 from benchmarks import report
 from engine.disk import files
 from engine.training import run_record
-from runs import results
+from runs import results, tries
 
 EXAMPLES, QUESTIONS = 2000, 2000
 FOLDER = "{folder}"  # in a flag: where the parts of a set are
@@ -208,33 +208,32 @@ def folder_of(args: argparse.Namespace, data: str) -> str:
 
 
 def run_ours(args: argparse.Namespace, cell: Cell) -> List[Dict[str, Any]]:
-    folder, (data, variant) = os.path.join(args.work_dir, cell.name), (SETS[cell.data], VARIANTS[cell.variant])
+    output_dir, (data, variant) = os.path.join(args.work_dir, cell.name), (SETS[cell.data], VARIANTS[cell.variant])
     command = [flag.format(folder=folder_of(args, cell.data), data=args.data) for flag in data.flags]
     if variant.window:
         path, command = (command[0], command[1:]) if command[0] != "-m" else (command[1], command[2:])
         command = ["-c", f"""import runpy; from engine.data import plan
 plan.window_batches = lambda steps: {variant.window}
 runpy.run_module({path.replace(".py", "")!r}, run_name="__main__")""", *command]
-    with open(f"{folder}.log", "w") as log:
-        for seed in args.seeds:
-            subprocess.run(
-                [sys.executable, *command, "--do_train", "--do_eval", "--num_cpu_replicas=1",
-                 f"--init_checkpoint={args.model}", f"--vocab_file={args.model}/vocab.txt",
-                 f"--bert_config_file={args.model}/bert_config.json", f"--output_dir={folder}/{seed}",
-                 f"--seed={seed}", f"--learning_rate={cell.rate}",
-                 f"--num_train_epochs={args.epochs or data.epochs}", f"--store_dir={args.work_dir}/store",
-                 f"--adam_bias_correction={variant.corrected}", "--new_output_layer",
-                 *([f"--fit_output_layer={variant.fits}"] if variant.fits else [])],
-                cwd=args.before if variant.is_before else report.ROOT, stdout=log, stderr=log, check=True)
+    with open(f"{output_dir}.log", "w") as log:
+        subprocess.run(
+            [sys.executable, *command, "--do_train", "--do_eval", "--num_cpu_replicas=1",
+             f"--init_checkpoint={args.model}", f"--vocab_file={args.model}/vocab.txt",
+             f"--bert_config_file={args.model}/bert_config.json", f"--output_dir={output_dir}",
+             f"--seeds={','.join(map(str, args.seeds))}", f"--learning_rates={cell.rate}",
+             f"--num_train_epochs={args.epochs or data.epochs}", f"--store_dir={args.work_dir}/store",
+             f"--adam_bias_correction={variant.corrected}", "--new_output_layer",
+             *([f"--fit_output_layer={variant.fits}"] if variant.fits else [])],
+            cwd=args.before if variant.is_before else report.ROOT, stdout=log, stderr=log, check=True)
     ended = tries_of(args, cell)
-    shutil.rmtree(folder)
+    shutil.rmtree(output_dir)
     return ended
 
 
 def tries_of(args: argparse.Namespace, cell: Cell) -> List[Dict[str, Any]]:
-    """The trainings of a cell that have ended, also while it runs."""
+    """The tries of a cell that have ended, also while it runs."""
     ended = []
-    for path in sorted(glob.glob(f"{args.work_dir}/{cell.name}/*/eval_results.json")):
+    for path in sorted(glob.glob(f"{args.work_dir}/{cell.name}/{tries.FOLDER}/*/eval_results.json")):
         folder = os.path.dirname(path)
         measured = results.read(folder)
         ended.append({"metric": measured.get(SETS[cell.data].metric), "r2": measured.get("r2"),

@@ -21,6 +21,7 @@ from choice.files import ChoiceFile, Layout
 from encoder import model_flags
 from engine.cli import command
 from runs import column_finder, sets, training_command
+from runs.tries import TrySettings
 
 
 def define_flags() -> flags.FlagValues:
@@ -31,7 +32,7 @@ def define_flags() -> flags.FlagValues:
         "text": "the question, or of what it is about and of the question",
         "choice": "each choice, or of lists of them",
         "answer": "the answer (the right choice's label, its number from 0 or from 1, or its text)"}, files.ROLES)
-    training_command.define_flags(values)
+    training_command.define_flags(values, TrySettings)
     return values
 
 

@@ -68,7 +68,7 @@ class Training(NamedTuple):
     # The word embeddings are also output weights, so their gradient has all rows.
     ties_embeddings: bool = False
     baseline: Optional[Baseline] = None  # a training whose loss is not below it learns nothing
-    # Makes a new output layer, fitted before the first step, or None; None: this kind has none to fit.
-    fit: Optional[Callable[[], Optional[FittedLayer]]] = None
+    # (learning rate) → a new output layer, fitted before the first step, or None; None: this kind has none to fit.
+    fit: Optional[Callable[[float], Optional[FittedLayer]]] = None
     least_batch: int = 1  # examples of a step; 2: the loss compares them with each other
     loss_unit: float = 1.0  # factor from the loss to the one that logs and `baseline` show

@@ -105,7 +105,7 @@ class AnswerFinder(Capability):
         return Sets(train, {"": held_out} if values.do_eval else {},
                     {"": held_out} if values.do_predict else {})
 
-    def _fit(self, job: Job, questions: QuestionSet) -> Callable[[], Optional[FittedLayer]]:
+    def _fit(self, job: Job, questions: QuestionSet) -> Callable[[float], Optional[FittedLayer]]:
         """Fits what says where an answer begins and ends to tokens of all windows, or of a sample of them."""
         layer = linear_probe.OneOf(model.NUM_OUTPUTS)
         return linear_probe.fitting(

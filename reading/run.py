@@ -14,6 +14,7 @@ from reading.answers import AnswerSettings
 from reading.data import WindowSettings
 from reading.capability import AnswerFinder, saved_settings
 from runs import training_command
+from runs.tries import TrySettings
 
 USAGE = """Trains BERT to find the answers to questions in a text, on every GPU that
 CUDA_VISIBLE_DEVICES shows.
@@ -43,7 +44,7 @@ def define_flags() -> flags.FlagValues:
                       "which has the right ones.", flag_values=values)
     flags.DEFINE_integer("max_seq_length", 384, "Longest window in tokens, with the question; of a "
                          "longer context there are several.", flag_values=values)
-    training_command.define_flags(values, WindowSettings, AnswerSettings)
+    training_command.define_flags(values, WindowSettings, AnswerSettings, TrySettings)
     device_flags.define_tpu(values)
     return values
 

@@ -12,7 +12,7 @@ from encoder import model_files, task_json
 from encoder.model_files import ModelFiles
 from engine.errors import UserError
 from engine.training import run_record
-from runs import results
+from runs import tries
 from runs.capability import Capability, Reader
 
 CLASSES = {
@@ -56,5 +56,5 @@ def open_reader(model_dir: str, flag: str = "--output_dir") -> Tuple[ModelFiles,
     """
     trained = model_files.open_folder(model_dir, flag)
     model = model_in(trained)
-    results.warn_of_ensemble(model_dir)
+    tries.warn_of_ensemble(model_dir)
     return trained, model.reader()._replace(report=model.encoding.report)

@@ -6,6 +6,7 @@ ICLR 2022). Fitted, it starts as the best linear model of the features: a logist
 regression of standardized numbers, whose penalty cross-validation within the training set chooses.
 """
 
+import functools
 import time
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple, Type, Union
 
@@ -184,8 +185,8 @@ def most_rows(num_outputs: int) -> int:
 
 def fitting(job: Job, forward: Forward, kind: Union[Kind, OneOf], unit: str, *, is_pooled: bool,
             find: Callable[[], Sample], has_dropout: bool = True, names: Sequence[str] = model_files.OUTPUT_LAYER
-            ) -> Callable[[], Optional[FittedLayer]]:
-    """What fits the output layer, for `Training.fit`.
+            ) -> Callable[[float], Optional[FittedLayer]]:
+    """What fits the output layer, for `Training.fit`; at its first call alone, so that all tries share it.
 
     Args:
         forward: its prediction "features" is what the output layer reads, [b, ..., d].
@@ -196,7 +197,8 @@ def fitting(job: Job, forward: Forward, kind: Union[Kind, OneOf], unit: str, *, 
         has_dropout: whether a training drops a part of what the layer reads.
         names: of the layer's weights and bias.
     """
-    def fit() -> Optional[FittedLayer]:
+    @functools.lru_cache(maxsize=None)
+    def probe() -> Optional[Probe]:
         start, settings = job.settings.init_checkpoint, job.settings.training
         is_wanted = settings.fit_output_layer
         if is_wanted == AUTO:
@@ -221,10 +223,13 @@ def fitting(job: Job, forward: Forward, kind: Union[Kind, OneOf], unit: str, *, 
             examples = sampled.source.subset(sampled.indices)._replace(dynamic_padding=settings.dynamic_padding)
             predictions = predictor.predict(
                 examples, job.settings.evaluation.eval_batch_size, counter.advance, as_on_one=True)
-        probe = fit_probe(sampled.rows_of(predictions["features"]), kind, unit, began,
-                          job.model.config.hidden_dropout_prob if has_dropout else 0.0)
-        features_change = is_pooled or settings.freeze_layers < job.model.config.num_hidden_layers
-        return probe.output_layer(settings.learning_rate if features_change else 0.0, names)
+        return fit_probe(sampled.rows_of(predictions["features"]), kind, unit, began,
+                         job.model.config.hidden_dropout_prob if has_dropout else 0.0)
+
+    def fit(learning_rate: float) -> Optional[FittedLayer]:
+        fitted, num_layers = probe(), job.model.config.num_hidden_layers
+        features_change = is_pooled or job.settings.training.freeze_layers < num_layers
+        return fitted and fitted.output_layer(learning_rate if features_change else 0.0, names)
     return fit
 
 

@@ -17,21 +17,24 @@ from runs.results import distinct
 FILE = "report.html"
 
 
-def write(job: Job, measured: Optional[Measured]) -> None:
+def write(job: Job, measured: Optional[Measured], of_tries: Optional[Measured] = None) -> None:
     """Writes report.html into the output directory.
 
     Args:
         measured: the evaluation of the dev set; None without one.
+        of_tries: that of several tries; `shown` are sections of the page.
     """
     output_dir, task_name = job.settings.output_dir, job.model.facts()["task"]
     of_texts = getattr(job.model.encoding and job.model.encoding.counts, "warnings", [])
     history, record = summaries.read_history(output_dir), run_record.load(output_dir)
     memory = {"peak memory": f"{history['peak_memory_gb'][-1][1]:,.1f} GB"
               } if history.get("peak_memory_gb") else {}
-    results = distinct(measured.results if measured else {})
+    results = {name: value for name, value in distinct(measured.results if measured else {}).items()
+               if not (of_tries and name in of_tries.results)}
     step = {"evaluated after step": f"{results.pop('global_step'):,}"} if "global_step" in results else {}
     first = [name for name in (*job.model.metrics(), job.model.loss) if name in results]
-    sections = [*(job.model.page(job, measured) if measured else []),
+    sections = [*(of_tries.shown if of_tries else []),
+                *(job.model.page(job, measured) if measured else []),
                 report_page.Table("More metrics", "They are in eval_results.txt, too.", ("Metric", "Value"), [
                     (name, value) for name, value in results.items() if name not in first]),
                 report_page.training_curves(history)]

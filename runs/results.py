@@ -2,26 +2,26 @@
 
 import math
 import os
-from typing import Any, Dict, Iterable, Mapping, Sequence
+from typing import Any, Collection, Dict, Iterable, Mapping, Sequence
 
 from engine import log
 from engine.disk import files
 from engine.training import summaries
 
 FILES = ("eval_results.txt", "eval_results.json")
-ENSEMBLE = "ensemble.json"  # until version 1.0 it named models of `tries` that predicted together
 # The results that Google's run_classifier and run_pretraining write, in their order.
 _ORIGINAL_KEYS = ("eval_accuracy", "eval_loss", "global_step", "loss")
 
 
 def write(output_dir: str, results: Mapping[str, float], details: Mapping[str, Any],
-          global_step: int) -> Dict[str, float]:
+          global_step: int, in_tables: Collection[str] = ()) -> Dict[str, float]:
     """Writes and logs the metrics of a model, as lines `name = value` and as JSON.
 
     Args:
         results: metric → value.
         details: JSON values for eval_results.json alone.
         global_step: of the model; 0 if it has none, as an export.
+        in_tables: names of results that are not logged here.
 
     Returns:
         The results in the order of eval_results.txt.
@@ -33,7 +33,7 @@ def write(output_dir: str, results: Mapping[str, float], details: Mapping[str, A
     figures = {name: value if math.isfinite(value) else None for name, value in results.items()}
     files.write_json(os.path.join(output_dir, FILES[1]), {**figures, **details})
     summaries.write_evaluation(output_dir, results, global_step)
-    log.results(distinct(results))
+    log.results({name: value for name, value in distinct(results).items() if name not in in_tables})
     return results
 
 
@@ -46,14 +46,6 @@ def read(output_dir: str) -> Dict[str, float]:
     """The metrics that `write` has written; NaN for one that is not a number."""
     lines = files.read_text(os.path.join(output_dir, FILES[0]), "the results").splitlines()
     return {name: float(value) for name, value in (line.split(" = ") for line in lines)}
-
-
-def warn_of_ensemble(folder: str) -> None:
-    """Warns that one model of a folder predicts, if version 1.0 predicted with several."""
-    path = os.path.join(folder, ENSEMBLE)
-    if os.path.exists(path):
-        log.warn(f"{path} names several tries, and the best alone predicts: this version has no "
-                 "ensembles")
 
 
 def _in_order(results: Dict[str, float]) -> Dict[str, float]:

@@ -4,7 +4,8 @@
 """
 
 import functools
-from typing import Any, Callable, Mapping, Optional, Tuple, Type
+import os
+from typing import Any, Callable, Mapping, Optional, Sequence, Tuple, Type
 
 from absl import flags
 
@@ -20,7 +21,7 @@ from engine.training import run as training, run_record
 from engine.training.evaluations import Evaluate
 from engine.training.settings import EpochSchedule, define_run_flags, run_settings
 from engine.workers.coordination import Peers
-from runs import export, output_layer, prepared, report, results
+from runs import export, output_layer, prepared, report, results, tries
 from runs.capability import Capability, Job, Measured, Predict, Sets, Training, facts_of
 
 _WORK = ("do_train", "do_eval", "do_test", "do_predict")
@@ -65,10 +66,10 @@ def run_prepared(values: flags.FlagValues, kind: Type[Capability],
         export.check_flags(values)
     compare: export.Compare = export.not_compared
     if any(values[name].value for name in names if name in _WORK):
-        peers = device_flags.join_workers(values)
+        several, peers = tries.of_flags(values), device_flags.join_workers(values)
         run_record.keep_settings(values, peers)  # of a resumed training
         job, sets = prepare(values, peers)
-        carry_out(job, sets)
+        carry_out(job, sets, several)
         if "" in sets.dev:
             compare = functools.partial(prepared.agreement, job, sets.dev[""])
     if "do_export" in values and values.do_export:
@@ -105,7 +106,8 @@ def started(job: Job, *, is_training: bool, flag: str = "--init_checkpoint") -> 
         if output_layer.taken_over(job.model, resumed, "--output_dir", output_layer.OTHER_FOLDER).rows:
             raise UserError(f"--output_dir={resumed.path} has its labels in another order than this run: "
                             f"{output_layer.OTHER_FOLDER}")
-    elif initial:
+    # A search that is resumed may have further tries, which start as the first ones did.
+    if initial and (not resumed or os.path.isdir(os.path.join(settings.output_dir, tries.FOLDER))):
         initial = (output_layer.left_out(initial) if is_new else output_layer.taken_over(
             job.model, initial, flag, output_layer.NEW_LAYER))
     return job._replace(settings=settings._replace(init_checkpoint=initial))
@@ -128,28 +130,41 @@ def trained_checkpoint(job: Job, flag: str = "--init_checkpoint") -> Checkpoint:
     return output_layer.taken_over(job.model, checkpoint, flag)
 
 
-def carry_out(job: Job, sets: Sets) -> None:
+def carry_out(job: Job, sets: Sets, several: Sequence[tries.Try] = ()) -> None:
     """Trains, measures, predicts and reports.
 
     All sets are loaded before, so that no training ends in an error about a bad line.
+
+    Args:
+        several: the tries of the training; none for a single one.
     """
     start = job.settings.init_checkpoint
     if sets.train and start and job.devices.peers.is_chief and not checkpoints.latest(job.settings.output_dir):
         output_layer.warn_of_pairs(start, sets.train.description)
     with Predictor(lambda *inputs: job.model.forward(
             sets.held_out(), predictor.checkpoint)(*inputs), job.devices) as predictor:
-        if sets.train:
-            training.train(_run_of(job, sets.train, functools.partial(_evaluate, job, sets, predictor)))
-        measured = _score(job, sets, predictor) if sets.held_out() else None
+        run_once = functools.partial(_carry_out, predictor)
+        if several:
+            tries.run(job, sets, several, run_once)
+        else:
+            run_once(job, sets)
+
+
+def _carry_out(predictor: Predictor, job: Job, sets: Sets,
+               of_tries: Optional[Measured] = None) -> None:
+    """`of_tries`: the scores of all tries, if this is the best of several."""
+    if sets.train:
+        training.train(_run_of(job, sets.train, functools.partial(_evaluate, job, sets, predictor)))
+    measured = _score(job, sets, predictor, of_tries) if sets.held_out() else None
     if sets.train or sets.dev:
-        report.write(job, measured)
+        report.write(job, measured, of_tries)
 
 
 def _run_of(job: Job, data: Training, evaluate: Evaluate) -> training.Run:
     return training.Run(
         facts_of(job, data), job.settings, job.devices, data, config=job.model.config, evaluate=evaluate,
         save_description=lambda: _save_description(job, data),
-        result_files=(*results.FILES, report.FILE, results.ENSEMBLE, *job.model.prediction_files))
+        result_files=(*results.FILES, report.FILE, tries.ENSEMBLE, *job.model.prediction_files))
 
 
 def _save_description(job: Job, data: Training) -> None:
@@ -178,14 +193,15 @@ def _predict(predictor: Predictor, job: Job, checkpoint: Checkpoint, batch_size:
         source._replace(dynamic_padding=job.settings.training.dynamic_padding), batch_size, advance)
 
 
-def _score(job: Job, sets: Sets, predictor: Predictor) -> Optional[Measured]:
+def _score(job: Job, sets: Sets, predictor: Predictor,
+           of_tries: Optional[Measured]) -> Optional[Measured]:
     """Measures the dev sets, and writes what is predicted for the test sets.
 
     Returns:
         What was measured of the first set.
     """
     model, checkpoint, first = job.model, job.trained or trained_checkpoint(job), None
-    results.warn_of_ensemble(job.settings.output_dir)
+    tries.warn_of_ensemble(job.settings.output_dir)
     # A set that is also a test set is measured when its predictions are written.
     dev_alone = {suffix: dev for suffix, dev in sets.dev.items() if dev is not sets.test.get(suffix)}
     log.info(f"{'Evaluating' if dev_alone else model.verb} with {checkpoint.describe()}")
@@ -198,13 +214,13 @@ def _score(job: Job, sets: Sets, predictor: Predictor) -> Optional[Measured]:
     measured = {suffix: visibly("Evaluating", dev, batch_size, model.measure)
                 for suffix, dev in dev_alone.items()}
     if measured:
-        first = _write_results(job, measured, checkpoint)
+        first = _write_results(job, measured, checkpoint, of_tries)
         if sets.train and first.warning:
             _warn(job, first.warning)
     for suffix, test in sets.test.items():
         of_test = visibly(model.verb, test, job.predict_batch_size, model.write, suffix)
         if of_test and of_test.results:
-            first = _write_results(job, {"": of_test}, checkpoint)
+            first = _write_results(job, {"": of_test}, checkpoint, of_tries)
     return first
 
 
@@ -215,7 +231,8 @@ def _warn(job: Job, warning: str) -> None:
     run_record.update(job.settings.output_dir, warning=record and record.warning or warning)
 
 
-def _write_results(job: Job, measured: Mapping[str, Measured], checkpoint: Checkpoint) -> Measured:
+def _write_results(job: Job, measured: Mapping[str, Measured], checkpoint: Checkpoint,
+                   of_tries: Optional[Measured]) -> Measured:
     """Writes the results of all sets; returns what was measured of the first, with all results."""
     scores, details = {}, {}
     for suffix, of_set in measured.items():
@@ -227,7 +244,13 @@ def _write_results(job: Job, measured: Mapping[str, Measured], checkpoint: Check
     record = run_record.load(job.settings.output_dir)
     if record and record.output_layer:
         details["output_layer_before_training"] = record.output_layer
-    scores = results.write(job.settings.output_dir, scores, details, checkpoint.global_step)
-    for of_set in measured.values():
-        results.log_table(of_set.table)
+    tables = [of_set.table for of_set in measured.values()]
+    if of_tries:
+        scores.update(of_tries.results)
+        details.update(of_tries.details)
+        tables.extend([dict(zip(table.columns, row)) for row in table.content] for table in of_tries.shown)
+    scores = results.write(job.settings.output_dir, scores, details, checkpoint.global_step,
+                           of_tries.results if of_tries else ())
+    for table in tables:
+        results.log_table(table)
     return next(iter(measured.values()))._replace(results=scores)

@@ -25,6 +25,7 @@ from engine import settings
 from engine.cli import command
 from engine.errors import UserError
 from runs import column_finder, sets, training_command
+from runs.tries import TrySettings
 from similarity import files, model
 from similarity.files import TextFile
 from similarity.capability import Similarity, TextEncoder, described
@@ -47,7 +48,7 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_list("matryoshka", None, "Numbers of components, such as 384,128,64: the first so "
                       "many of a vector are trained to be vectors by themselves; default: as the "
                       "model's folder says, or else all alone.", flag_values=values)
-    training_command.define_flags(values, Objective)
+    training_command.define_flags(values, Objective, TrySettings)
     return values
 
 

@@ -84,7 +84,7 @@ class EntityTagger(Capability):
         return Sets(train, *(
             {"": loaded[name]} if name in loaded else {} for name in ("dev", "test")))
 
-    def _fit(self, job: Job, sentences: SentenceSet) -> Callable[[], Optional[FittedLayer]]:
+    def _fit(self, job: Job, sentences: SentenceSet) -> Callable[[float], Optional[FittedLayer]]:
         """Fits the emissions of the tags to the words of all windows, or of a sample of them."""
         labels = label_types.SingleLabel(self.tagger.tags.labels)
         words = sentences.records.lengths("labels")

@@ -9,6 +9,7 @@ from encoder import model_files, model_flags
 from engine import settings
 from engine.cli import command
 from runs import sets, training_command
+from runs.tries import TrySettings
 from tagging import data
 from tagging.formats import Layout
 from tagging.capability import EntityTagger, open_files
@@ -40,7 +41,7 @@ def define_flags() -> flags.FlagValues:
                          "is the last. The test file needs none.", flag_values=values)
     flags.DEFINE_bool("crf", False, "Train the scores of transitions between tags, and the "
                       "likelihood of whole sequences (a linear-chain CRF).", flag_values=values)
-    training_command.define_flags(values)
+    training_command.define_flags(values, TrySettings)
     return values
 
 

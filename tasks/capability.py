@@ -272,7 +272,7 @@ def training_of(job: Job, examples: TrainingSet) -> Training:
         baseline=_baseline(examples), loss_unit=kind.deviation**2, fit=_fit(job, examples, kind))
 
 
-def _fit(job: Job, examples: TrainingSet, kind: Kind) -> Callable[[], Optional[FittedLayer]]:
+def _fit(job: Job, examples: TrainingSet, kind: Kind) -> Callable[[float], Optional[FittedLayer]]:
     """Fits the classification layer to the pooled output of the training set or a sample of it."""
     def find() -> linear_probe.Sample:
         most = linear_probe.most_rows(kind.num_outputs)

@@ -62,7 +62,7 @@ def train(run: Run) -> None:
                            replaced=lambda: _remove_results(run, with_evaluations=evaluations is None))
         record = record._replace(
             warning=resumed and resumed.warning or None, batches=run.batches if run.course.is_changed else None,
-            compiled_lengths=resumed.compiled_lengths if resumed else None,
+            compiled_lengths=resumed.compiled_lengths if resumed else None, dev_set=resumed and resumed.dev_set or None,
             output_layer=resumed.output_layer if resumed else run.output_layer and run.output_layer.summary)
         # From the first step to the last checkpoint.
         with run_record.recording(output_dir, record, peers.is_chief), _completed(run, record):
@@ -99,7 +99,7 @@ def _output_layer(run: Run) -> Optional[FittedLayer]:
 
     def fit() -> Optional[Dict[str, Any]]:
         is_new = run.data.fit and not checkpoints.latest(run.settings.output_dir)
-        layer = run.data.fit() if is_new else None
+        layer = run.data.fit(run.settings.training.learning_rate) if is_new else None
         return layer and {"summary": layer.summary, "values": {
             name: [value.shape, base64.b64encode(value.tobytes()).decode("ascii")]
             for name, value in layer.values.items()}}

@@ -1,6 +1,8 @@
 """The record of a run in its output directory (run.json), which keeps two runs apart."""
 
 import contextlib
+import fnmatch
+import glob
 import os
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -25,6 +27,7 @@ GLOBAL_BATCH_SIZE = "global batch size"
 
 # The batches of a window of the plan, which determine the order, too.
 WINDOW_BATCHES = "batches of a window"
+TRIES, TRY = "tries", "lr-*_seed-*"  # the folder of the tries of a search, and of each of them, which has a record
 
 # Flags that say the same thing: if one is given, no recorded value of another is kept.
 _ALTERNATIVES = ({"precision", "fp16"}, {"eval_every_steps", "eval_each_epoch"})
@@ -40,6 +43,7 @@ class Record(NamedTuple):
     # The lengths of batches for which XLA compiles, none where it is off; None: not decided.
     compiled_lengths: Optional[List[int]] = None
     output_layer: Optional[Mapping[str, Any]] = None  # how good it was before the first step, if it was fitted
+    dev_set: Optional[str] = None  # of a try that has ended: the hash of the set that judged it
 
     @property
     def all_settings(self) -> Dict[str, Any]:
@@ -58,7 +62,8 @@ def load(output_dir: str) -> Optional[Record]:
                                     **recorded(run_settings.TrainingSettings(), run_settings.EvaluationSettings()),
                                     "--fit_output_layer": False,  # as in version 1.0
                                     **record["settings"]}, record.get("warning"),
-                  record.get("batches"), record.get("compiled_lengths"), record.get("output_layer"))
+                  record.get("batches"), record.get("compiled_lengths"), record.get("output_layer"),
+                  record.get("dev_set"))
 
 
 def keep_settings(values: flags.FlagValues, peers: Peers) -> None:
@@ -98,17 +103,24 @@ def _resumed_settings(output_dir: Optional[str]) -> Dict[str, Any]:
     record = _resumed(output_dir) if output_dir else None
     if not record:
         return {}
-    return {name: value for name, value in record.all_settings.items()
-            if name.startswith("--") and value is not None}
+    of_each_try = () if checkpoints.latest(output_dir) else ("--seed", "--learning_rate")
+    return {name: value for name, value in record.all_settings.items() if name.startswith("--")
+            and name not in of_each_try and value is not None}
 
 
 def _resumed(output_dir: str) -> Optional[Record]:
-    """The record of the run, if one is resumed in this directory."""
-    return load(output_dir) if checkpoints.latest(output_dir) else None
+    """The record of the run, or of a search that it belongs to, if one is resumed in this directory."""
+    if checkpoints.latest(output_dir):
+        return load(output_dir)
+    parent, name = os.path.split(output_dir)
+    is_try = os.path.basename(parent) == TRIES and fnmatch.fnmatch(name, TRY)
+    tries = parent if is_try else os.path.join(output_dir, TRIES)
+    records = sorted(glob.glob(os.path.join(glob.escape(tries), TRY, FILE)))
+    return load(os.path.dirname(records[0])) if records else None
 
 
 def window_batches(output_dir: str, num_train_steps: int, peers: Peers) -> int:
-    """The batches of a window of the plan: those of the run that is resumed, or else `plan`'s."""
+    """The batches of a window of the plan: those of the run or search that is resumed, or else `plan`'s."""
     def find() -> int:
         record = _resumed(output_dir)
         if not record:

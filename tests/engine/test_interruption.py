@@ -105,11 +105,12 @@ def test_a_second_training_in_the_folder_is_refused_until_the_first_dies(flags, 
              "early_stopping_patience": None}
     first = start_command(*arguments({**flags, "num_train_epochs": 5000, "keep_checkpoint_max": 30000}))
     wait_until(first, lambda: step_of(tmp_path))
-    second = run_command(*arguments({**flags, "seed": 7}))
-    line = second.stderr.splitlines()[-1]
-    assert (second.returncode, "Traceback" in second.stderr) == (2, False), second.stderr
-    assert line.startswith(f"error: --output_dir={tmp_path} is being written by process "
-                           f"{first.pid} on ")
+    for changes in (dict(seed=7), dict(seeds="1,2")):
+        second = run_command(*arguments({**flags, **changes}))
+        line = second.stderr.splitlines()[-1]
+        assert (second.returncode, "Traceback" in second.stderr) == (2, False), second.stderr
+        assert line.startswith(f"error: --output_dir={tmp_path} is being written by process "
+                               f"{first.pid} on ")
     other = run_command(*arguments({**flags, "do_train": None}))  # which trains nothing
     assert other.returncode == 0, other.stderr
     first.kill()

@@ -29,14 +29,15 @@ def remove(folder):
 
 @on_tensorflow_1
 @pytest.mark.parametrize("move, changes", (
-    (rename, dict()),
+    (rename, dict()), (rename, dict(seeds="1,2")),
     (remove, dict(save_checkpoints_steps=100, eval_every_steps=5))))
 def test_an_output_folder_that_goes_away_ends_the_training_with_one_line(
         move, changes, flags, tmp_path):
     flags = {**flags, **changes, "num_train_epochs": 10000}
     out = tmp_path / "out"
+    at = out / "tries" / "lr-5e-05_seed-1" if "seeds" in flags else out
     process = start_command(*arguments(flags))
-    wait_until(process, lambda: step_of(out))
+    wait_until(process, lambda: step_of(at))
     move(str(out))
     said = process.communicate(timeout=120)[1]
     assert process.returncode == 2 and "Traceback" not in said, said

@@ -85,6 +85,21 @@ def test_predictions_and_metrics_are_in_the_order_of_the_task(trained, tmp_path,
     assert "does not name its labels" not in capsys.readouterr().err  # they are its own
 
 
+def test_further_tries_of_a_search_start_as_the_first_ones(trained, tmp_path):
+    """With their rows in the order of the training's labels, and with --new_output_layer at random."""
+    train = write_labelled(tmp_path / "train.tsv")
+    for is_new in (False, True):
+        out = tmp_path / str(is_new)
+        for seeds in ("1", "1,2"):
+            run_here({**STILL, "task_name": "file", "train_file": train, "dev_file": train, "output_dir": out,
+                      "init_checkpoint": trained, "do_eval": True, "seeds": seeds, "new_output_layer": is_new})
+        first, second = (each["eval_loss"] for each in json.loads((out / "eval_results.json").read_text())["tries"])
+        if is_new:
+            assert first != second and abs(first - second) < 0.1  # near that of three labels, ln 3
+        else:
+            assert first == pytest.approx(second, abs=1e-6)
+
+
 @pytest.mark.parametrize("labels, shown", [
     (("neg", "neutral", "pos"), "the labels other, dog, cat, and this run has neg, neutral, pos"),
     (("cat", "dog"), "3 labels"), (("1.5", "2.5", "3.5"), "for classes, and this run needs one for regression")])

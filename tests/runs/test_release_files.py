@@ -21,7 +21,6 @@ from reading.answers import AnswerSettings
 from reading.capability import saved_settings
 from reading.data import WindowSettings
 from release_files import SETTINGS, kinds, length, read, train
-from runs.text_predictor import TextPredictor
 from tagging import run
 
 RELEASES = [os.path.join(ROOT, "tests", f"files_of_{version}") for version in ("1.0.0", "2.0.0")]
@@ -105,30 +104,23 @@ def test_a_flag_that_is_given_wins_over_the_record(tmp_path, capsys):
             "--learning_rate=0.02, --xla=False\n") in said
 
 
-def test_a_resumed_run_keeps_its_window_and_what_it_cannot_change(tmp_path):
-    folder = tmp_path / "tagger"
-    shutil.copytree(os.path.join(FIRST, "tagger"), str(folder))
-    assert run_record.window_batches(str(folder), 10, NO_PEERS) == 50
-    assert run_record.window_batches(str(tmp_path), 10, NO_PEERS) == 1  # a new run
+def test_the_tries_of_a_search_have_one_window_and_one_exchange(tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(os.path.join(FIRST, "tagger"), str(out / "tries" / "lr-5e-05_seed-1"))
+    for folder in (out, out / "tries" / "lr-5e-05_seed-2"):  # before the first is published; a new try
+        assert run_record.window_batches(str(folder), 10, NO_PEERS) == 50
+    assert run_record.window_batches(str(out / "tries" / "mine"), 10, NO_PEERS) == 1  # a folder of the user's
     values = run.define_flags()
-    values(["tagging.run", f"--output_dir={folder}", "--do_train"])
+    values(["tagging.run", f"--output_dir={out}", "--do_train"])
     run_record.keep_settings(values, NO_PEERS)
     assert values.gradient_transfer == "float32" and values.xla is False and values.fit_output_layer is False
-    assert values.crf
-    record = json.loads((folder / "run.json").read_text())
+    assert values.crf  # which a resumed run cannot change
+    assert values["learning_rate"].value == run.define_flags()["learning_rate"].value
+    record = json.loads((out / "tries" / "lr-5e-05_seed-1" / "run.json").read_text())
     record["settings"][WINDOW_BATCHES] = "x"
-    (folder / "run.json").write_text(json.dumps(record))
+    (out / "tries" / "lr-5e-05_seed-1" / "run.json").write_text(json.dumps(record))
     with pytest.raises(UserError, match="is damaged: its batches of a window are 'x'"):
-        run_record.window_batches(str(folder), 10, NO_PEERS)
-
-
-def test_a_folder_whose_models_predicted_together_says_that_its_best_alone_does(tiny_classifier, tmp_path, capsys):
-    shutil.copytree(str(tiny_classifier), str(tmp_path / "model"))
-    (tmp_path / "model" / "ensemble.json").write_text(json.dumps({"members": ["lr-5e-05_seed-1"]}))  # as of 1.0.0
-    answers, expected = (TextPredictor(str(folder), num_cpu_replicas=1)(["the cat"])
-                         for folder in (tmp_path / "model", tiny_classifier))
-    assert answers == expected
-    assert "ensemble.json names several tries, and the best alone predicts" in capsys.readouterr().err
+        run_record.window_batches(str(out), 10, NO_PEERS)
 
 
 @pytest.mark.parametrize("value", ["fast", [1], True])
