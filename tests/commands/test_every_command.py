@@ -34,7 +34,8 @@ PAGES = {"run_classifier": "fine-tuning", "run_squad": "reading", "choice.run": 
 # It has few steps, and can be interrupted after each.
 CHANGES = dict(save_checkpoints_steps=1, num_cpu_replicas=1, train_batch_size=16)
 # Which command reads texts with what another one has trained; the classifier is read by others, too.
-READERS = {"pretraining.run": "pretraining.score", "rewriting.run": "rewriting.rewrite"}
+READERS = {"pretraining.run": "pretraining.score", "similarity.run": "similarity.search",
+           "rewriting.run": "rewriting.rewrite"}
 
 
 def switches_of(run):
@@ -109,6 +110,8 @@ def use_what_was_trained(of: Folder, model, masked_lm):
     for run, flags in {
             "pretraining.run": dict(init_checkpoint=folder / "pretraining.run", max_seq_length=24, input_file=lines,
                                     output_file=folder / "scores.jsonl"),
+            "similarity.run": dict(model_dir=folder / "similarity.run", output_dir=folder / "index",
+                                   documents=lines, output_file=folder / "found.tsv"),
             "rewriting.run": dict(output_dir=folder / "rewriting.run", pool_file=folder / "slots" / "pool.txt",
                                   input_file=folder / "texts.txt", output_file=folder / "rewritten.tsv")}.items():
         if run in TRIED:

@@ -120,7 +120,7 @@ TAKERS = {
     "run_squad --do_predict": (answers, dict.fromkeys(all_but("reader"), "does not answer questions")),
     "tagging.run --do_predict": (opens_as(EntityTagger), dict.fromkeys(
         all_but("tagger"), "has no trained tagger")),
-    "similarity.run --do_export": (opens_as(TextEncoder), dict.fromkeys(
+    "similarity.search": (opens_as(TextEncoder), dict.fromkeys(
         all_but("similarity"), "was not trained for similarity")),
     "encoder.convert --from_checkpoint": (
         opens("--from_checkpoint", FOREIGN), {**NO_LAYER, **OF_TAGGERS}),

@@ -39,6 +39,9 @@ WRITERS = {
         output_file="<>/out.tsv", num_cpu_replicas=1), ["out-00000-of-00002.tsv"]),
     "augmentation.run": (dict(
         LM, **{**SETTINGS, "N": 2}, task_name="cola", data_dir="{}/cola", output_dir="<>"), ["train.tsv"]),
+    "similarity.search": (dict(
+        model_dir="{}/toys/vectors", documents="{}/texts.txt", output_dir="<>", num_cpu_replicas=1),
+        ["texts.jsonl", "vectors.npy"]),
     "pretraining.create_data": (dict(
         input_file="{}/texts.txt", vocab_file="{}/vocab.txt", output_file="<>/a,<>/b", objective="mlm",
         max_seq_length=32, dupe_factor=20, num_processes=1), ["b", "a"]),

@@ -13,6 +13,8 @@ from conftest import WORDS
 from encoder.encoding import encode_texts_and_pairs
 from pretraining import create_data
 from runs import predict
+from services import write_model
+from similarity import search
 
 UNKNOWN = "of the tokens are [UNK]"
 STRANGE = "of the texts have no word that the vocabulary knows"
@@ -60,7 +62,7 @@ def test_a_separator_within_a_text_is_named(tiny_model, capsys):
         assert len(warnings_in(capsys, "train.tsv: 1 text with [SEP]")) == lines
 
 
-@pytest.mark.parametrize("name", ["predict", "features", "create_data"])
+@pytest.mark.parametrize("name", ["predict", "features", "search", "create_data"])
 def test_a_command_that_reads_texts_says_so(name, tiny_classifier, tiny_model, tmp_path, capsys):
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in EMOJI + ["the cat"] * 10))
     given = dict(input_file=tmp_path / "texts.txt", num_cpu_replicas=1)
@@ -69,6 +71,11 @@ def test_a_command_that_reads_texts_says_so(name, tiny_classifier, tiny_model, t
     elif name == "features":
         run_here(dict(given, **tiny_model._asdict(), max_seq_length=16, layers="-1",
                       output_file=tmp_path / "out.jsonl"), extract_features)
+    elif name == "search":
+        write_model(tmp_path / "model", tiny_model, dict(
+            kind="similarity", pooling="mean", query_prefix="", matryoshka=[]))
+        run_here(dict(model_dir=tmp_path / "model", documents=tmp_path / "texts.txt", num_cpu_replicas=1,
+                      output_dir=tmp_path / "index"), search)
     else:
         (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in (
             EMOJI + ["the cat and the dog"] * 20)))

@@ -25,7 +25,7 @@ from similarity_reference import cosent, of_sizes, ranked, unit
 
 import tensorflow.compat.v1 as tf
 
-pytestmark = on_tensorflow_2  # test_similarity_losses.py is tried on both
+pytestmark = on_tensorflow_2  # test_similarity_search.py and test_similarity_losses.py are tried on both
 LENGTH = 24
 TEMPERATURE = 0.1
 

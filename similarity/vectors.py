@@ -1,0 +1,63 @@
+"""Vectors of texts, computed with a trained model on all replicas."""
+
+from typing import Any, Callable, Dict, Optional, Sequence
+
+import numpy as np
+from absl import flags
+
+from encoder.model_files import ModelFiles
+from engine.disk import files
+from engine.errors import UserError
+from runs import kinds
+from runs.capability import Encoded
+from runs.rows import Example
+from runs.stream import OpenModel
+from similarity import data
+from similarity.capability import TextEncoder
+from similarity.rows import shortened
+
+
+class Encoder(OpenModel):
+    """Gives texts vectors of length 1.
+
+    Args:
+        trained: a model for similarity.
+        values: the flags of `OpenModel`.
+        size: the number of components, the first of the model's; None: all of them.
+    """
+
+    def __init__(self, trained: ModelFiles, values: flags.FlagValues, size: Optional[int]):
+        self._model, self._precision = kinds.model_in(trained, TextEncoder), values.precision
+        full_size = self._model.config.hidden_size
+        self.size = size or full_size
+        if self.size > full_size:
+            raise UserError(
+                f"--vector_size={size}: the model's vectors have {full_size} components")
+        super().__init__(self._model.forward(), trained.checkpoint, values)
+
+    def facts(self) -> Dict[str, Any]:
+        """Everything that determines a text's vector, under names for people."""
+        return {
+            **self._model.encoder_facts(),
+            # The index holds a checksum of every tensor.
+            "checkpoint": files.hash_of_file(f"{self.checkpoint.path}.index"),
+            "pooling": self._model.similarity.pooling, "--precision": self._precision,
+            "--vector_size": self.size}
+
+    def of_queries(self, texts: Sequence[str],
+                   advance: Callable[[int], None] = lambda count: None) -> np.ndarray:
+        """Vectors [n, D] of queries, before which the model may want a prefix."""
+        return self.of_texts([self._model.similarity.query_prefix + text for text in texts], advance)
+
+    def of_texts(self, texts: Sequence[str],
+                 advance: Callable[[int], None] = lambda count: None) -> np.ndarray:
+        """Vectors, float32 [n, D]; at least one text. `advance` gets the numbers of finished texts."""
+        encoded = data.encode([Example((text,)) for text in texts], self._model.encoding, "")
+        source = encoded.source()
+        vectors = self.predict(Encoded(source, lambda predictions: predictions["vectors"]), advance)
+        advance(len(texts) - len(source.lengths))  # those that equal others
+        return shortened(vectors, self.size)[encoded.numbers[:, 0]]
+
+    def report(self, name: str) -> None:
+        """See `Encoding.report`."""
+        self._model.encoding.report(name)
