@@ -11,7 +11,7 @@ from typing import Any, Callable, Iterable, List, NamedTuple, Optional, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from replication import gradient_exchange
+from replication import gradient_exchange, graph_functions
 from replication.gradient_exchange import Gradient
 from replication.replica_copies import CopiedOperations, Slots, assign, assign_sub, handle_of, read
 
@@ -76,9 +76,8 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
             a loss scale, or small gradients vanish; a sum that overflows skips the step.
         most_rows: the maximum rows of a sparse gradient of one replica; None: unknown. Across
             machines, decides between exchanging rows and their sum.
-        compiler: lets XLA compile each replica's update as one program; None: no compilation.
-            Takes a function of tensors and handles, its name, and the TensorSpec of each argument,
-            and returns one that calls the program. Not for reference variables.
+        compiled: let XLA compile each replica's update as one program; not on TensorFlow 1.15, nor
+            for reference variables.
         bias_correction: see above.
     """
 
@@ -98,7 +97,7 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
                  loss_scale: Any = None,
                  transfer_dtype: tf.DType = tf.float32,
                  most_rows: Optional[int] = None,
-                 compiler: Optional[Callable[..., Callable]] = None,
+                 compiled: bool = False,
                  bias_correction: bool = False):
         super().__init__(use_locking=False, name=name)
         self.learning_rate = learning_rate
@@ -112,7 +111,7 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         self.loss_scale = loss_scale
         self.transfer_dtype = transfer_dtype
         self.most_rows = most_rows
-        self.compiler = compiler
+        self.compiled = compiled
         self.bias_correction = bias_correction
 
     def compute_gradients(self, loss: Union[tf.Tensor, Callable[[], tf.Tensor]],
@@ -185,7 +184,7 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
             own_sums = received(sums)
             return self._update(names, variables, state, own_sums, own_sums.norm(), *scalars)
 
-        update, program = CopiedOperations(update), self.compiler and self._update_program()
+        update, program = CopiedOperations(update), self.compiled and self._update_program()
 
         def update_replica(_, sums) -> Update:
             loss_scale = self.loss_scale and self.loss_scale._make(next(scales))
@@ -248,27 +247,17 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         programs: List[Callable[..., List[tf.Tensor]]] = []
 
         def update(names, variables, state, sums, *scalars):
-            rows = [part for part in sums.parts if isinstance(part, tf.IndexedSlices)]
-            dense = [gradient_exchange.before_widening(part) for part in sums.parts
-                     if not isinstance(part, tf.IndexedSlices)]
-            # The number of rows changes from step to step, and would be compiled anew.
-            tables = [gradient_exchange.with_all_rows(part, variable)
-                      for part, variable in zip(rows, variables[len(variables) - len(rows):])]
-            squares = [2 * tf.nn.l2_loss(part.values) for part in rows] + sums.more_squares
-            arguments = [dense, tables, squares, list(scalars), state]
+            tensors, received = sums.in_known_shapes(variables)
+            arguments = [tensors, list(scalars), state]
 
-            def optimizer_update(*tensors):
-                dense, tables, squares, scalars, state = tf.nest.pack_sequence_as(
-                    arguments, tensors)
-                own = sums._replace(parts=[tf.cast(part, tf.float32) for part in dense],
-                                    more_squares=squares)
-                updates, norm = self._update(names, variables, state, own._replace(
-                    parts=own.parts + tables), own.norm(), *scalars)
+            def optimizer_update(*flat):
+                tensors, scalars, state = tf.nest.pack_sequence_as(arguments, flat)
+                updates, norm = self._update(names, variables, state, *received(*tensors), *scalars)
                 with tf.control_dependencies(updates):
                     return [tf.identity(norm)]
 
             if not programs:
-                programs.append(self.compiler(optimizer_update, "optimizer_update", [
+                programs.append(graph_functions.compiled(optimizer_update, "optimizer_update", [
                     tf.TensorSpec(x.shape, x.dtype) for x in tf.nest.flatten(arguments)]))
             norm, = programs[0](*tf.nest.flatten(arguments))
             return [norm.op], norm

@@ -155,7 +155,7 @@ def create_update(gradients: List[GradientAndVariable], init_lr: float, num_trai
         loss_scale=loss_scale,
         transfer_dtype=transfer_dtype,
         most_rows=most_rows,
-        compiler=graph_functions.compiled if compiled else None,
+        compiled=compiled,
         bias_correction=bias_correction,
         epsilon=epsilon)
     return updater.update(gradients, global_step)

@@ -3,7 +3,6 @@
 The file is in GloVe's format, or word2vec's with its header line. Knows nothing of texts.
 """
 
-import functools
 import itertools
 import re
 from typing import Dict, List, Sequence
@@ -38,7 +37,6 @@ class WordVectors:
         return [self._words[row] for row in np.argsort(-cosines, kind="stable")[1:count + 1]]
 
 
-@functools.lru_cache(maxsize=1)  # for all parts that a worker of Ray makes
 def load(path: str) -> WordVectors:
     """Reads the vectors of a file's first lines.
 

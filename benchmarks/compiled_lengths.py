@@ -10,8 +10,6 @@ import os
 import tempfile
 from typing import Dict, Iterator, Tuple
 
-import numpy as np
-
 from benchmarks import report
 from encoder.encoding import Encoding, load_encoding
 from engine.data.batches import Source
@@ -45,12 +43,6 @@ def sources(model: str, data: str, store: str) -> Iterator[Tuple[str, Source, in
         is_training=True).training_source(), 60
 
 
-def former(max_length: int) -> np.ndarray:
-    """The lengths of version 1.0.0: the longest, 3/4 of it, the halves of both, and so on."""
-    lengths = max_length * np.array([[1.0], [0.75]]) / 2.0 ** np.arange(4)
-    return np.unique(np.minimum(np.ceil(lengths / 8).astype(np.int64) * 8, max_length))
-
-
 def row(name: str, source: Source, epochs: int, store: str) -> Dict[str, str]:
     """Computed tokens for each real one, and the chosen lengths."""
     steps = len(source.lengths) * epochs // BATCH_SIZE
@@ -62,17 +54,9 @@ def row(name: str, source: Source, epochs: int, store: str) -> Dict[str, str]:
     def ratio(padded: Source) -> str:
         return f"{sum(padded.padded_length(batch) * len(batch) for batch in of_batches) / real:.2f}"
 
-    def chosen() -> Source:
-        return xla.bucketed(source, plan, settings, CARD, BertConfig(vocab_size=1), steps, store)
-
-    padded, seconds = chosen(), xla.COMPILE_SECONDS["GPU"]
-    xla.COMPILE_SECONDS["GPU"] = 0.0
-    best = chosen()
-    xla.COMPILE_SECONDS["GPU"] = seconds
-    return {"set": name, "steps": f"{steps:,}", "multiples of 8": ratio(source),
-            "former series": ratio(source._replace(buckets=former(source.max_length))),
-            "as chosen": ratio(padded), "lengths": ", ".join(map(str, padded.buckets)),
-            "best eight": ratio(best)}
+    padded = xla.bucketed(source, plan, settings, CARD, BertConfig(vocab_size=1), steps, store)
+    return {"set": name, "steps": f"{steps:,}", "multiples of 8": ratio(source), "as chosen": ratio(padded),
+            "lengths": ", ".join(map(str, padded.buckets))}
 
 
 def main() -> None:

@@ -1,174 +1,193 @@
-"""Is a training as good and as fast as Hugging Face's recipe? Three seeds, the trainings in turn.
+"""How good and how fast trainings are beside each other and beside Hugging Face's: small sets and whole ones, over seeds.
 
-  python -m benchmarks.quality cola --model=MINILM_TF --data=SHARED_DATA --work_dir=DIR --replicas 1 2 \\
+  python -m benchmarks.quality --model=MINILM_TF --data=SHARED_DATA --work_dir=DIR --minutes=60 \\
     --peer_model=MINILM_HF --peer_python=PYTHON
-  python -m benchmarks.quality sst-2 --epochs=0.1 --precisions float32 bfloat16 --optimizers ...
-  python -m benchmarks.quality tagging --train_file=train.txt --dev_file=dev.txt ...
-  python -m benchmarks.quality reading --train_file=train.json --dev_file=dev.json ...
-  python -m benchmarks.quality choice --train_file=train.jsonl --dev_file=dev.jsonl ...   # benchmarks.next_sentences
+  python -m benchmarks.quality ... --sets sts-b --variants before corrected --rates 2e-4 --before=TREE
+  python -m benchmarks.quality ... --sets conll --variants random huggingface --rates 5e-5 --epochs 3 --seeds 1 2 3
 
-The same data, weights, examples a step, epochs, learning rate and schedule. Tagging reads CoNLL's
-columns or CLUENER's lines. Reading has questions of at most 32 tokens and windows of 192 that
-advance by about 96; its answers are scored as the official scripts do. `--optimizers` without a
-value leaves the peer out. A training that has ended in the work directory is not repeated, so that
-this can be interrupted.
+A variant is what is compared: the update (Google's, or with Adam's bias correction), the output layer, the number of
+replicas, the precision, another checkout (--before), windows of so many batches, or the peer. All have the same data,
+weights, examples a step, epochs, learning rates and schedule. The trainings of a set at a rate run in turn, seed by
+seed; the result of each is WORK_DIR/<training>.json: the same command goes on with those that have none, and ends with
+the table of those that have one. A training has failed if its record has the warning that it does not learn.
 """
 
 import argparse
 import itertools
 import os
 import re
-import shlex
+import shutil
 import subprocess
 import sys
-from typing import Any, Dict, List, NamedTuple, Tuple
+import time
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
 from benchmarks import report
-from engine.devices.devices import FLOAT32, PRECISIONS
+from benchmarks.quality_sets import SETS
 from engine.disk import files
+from engine.training import run_record
 from reading import scores
-from runs import squad_files
+from runs import results, squad_files
 
-# Its own AdamW corrects the moments' bias, so that its first hundreds of steps are smaller.
-OPTIMIZERS = {"adamw": "Hugging Face", "google": "Hugging Face, Google's Adam"}
-
-
-class Task(NamedTuple):
-    """The commands, which `_OURS` and `_PEER` continue, and what they are measured by."""
-    ours: str
-    peer: str
-    metrics: Tuple[str, ...] = ("f1",)
-    batch_size: int = 16  # of a step
-    epochs: float = 3
+Results = List[Dict[str, Any]]
 
 
-def _of_glue(name: str, folder: str, *metrics: str) -> Task:
-    data = f"--data_dir={{data}}/glue/{folder}"
-    return Task(f"run_classifier.py --task_name={name} {data} --do_eval",
-                f"benchmarks.peers.huggingface --task={name} {data} --epochs={{epochs}}", metrics, 32)
+class Variant(NamedTuple):
+    """How a set is trained on."""
+    title: str
+    flags: Tuple[str, ...] = ()  # of our command, or the peer's
+    replicas: int = 1
+    is_before: bool = False  # in the checkout of --before
+    window: Optional[int] = None  # in batches; None: by the length of the training
+    is_peer: bool = False  # the peer trains in place of ours
 
 
-_FILES = "--train_file={train_file} --dev_file={dev_file} "
-_WINDOWS = "--max_seq_length=192 {version_2}"
-TASKS = {
-    "cola": _of_glue("cola", "CoLA", "accuracy", "matthews_correlation"),
-    "sst-2": _of_glue("sst-2", "SST-2", "accuracy"),
-    "sts-b": _of_glue("sts-b", "STS-B", "pearson", "spearman"),
-    "tagging": Task(f"-m tagging.run {_FILES} --do_eval",
-                    f"benchmarks.peers.huggingface_ner {_FILES} --epochs={{epochs}}"),
-    "choice": Task(f"-m choice.run {_FILES} --do_eval --max_seq_length=96",
-                   f"benchmarks.peers.huggingface_choice {_FILES} --num_steps={{steps}} --max_seq_length=96",
-                   ("accuracy",), epochs=1),
-    "reading": Task(
-        "run_squad.py --train_file={train_file} --predict_file={dev_file} --do_predict --doc_stride=96 "
-        f"{_WINDOWS} --max_query_length=32",
-        f"benchmarks.peers.huggingface_qa {_FILES} --num_steps={{steps}} --doc_stride=80 {_WINDOWS} "
-        "--output_file={out}.json",
-        epochs=1)}
-_OURS = (" --do_train --init_checkpoint={model} --vocab_file={model}/vocab.txt --seed={seed} "
-         "--bert_config_file={model}/bert_config.json --output_dir={out} --store_dir={work_dir}/store "
-         "--learning_rate={learning_rate} --num_train_epochs={epochs} --num_cpu_replicas={replicas} "
-         "--train_batch_size={batch} --precision={precision}")
-_PEER = (" --model_dir={peer_model} --seed={seed} --learning_rate={learning_rate} --optimizer={optimizer} "
-         "--batch_size={batch}")
+_CORRECTED = ("--adam_bias_correction",)
+VARIANTS = {
+    "plain": Variant("Google's update"),
+    "two_replicas": Variant("two replicas", replicas=2),
+    "bfloat16": Variant("bfloat16", ("--precision=bfloat16",)),
+    "fitted": Variant("output layer fitted", ("--fit_output_layer=true",)),
+    "random": Variant("output layer starts at random", ("--fit_output_layer=false",)),
+    "corrected": Variant("`--adam_bias_correction`", _CORRECTED),
+    "before": Variant("before", is_before=True),
+    "before_corrected": Variant("before, `--adam_bias_correction`", _CORRECTED, is_before=True),
+    **{f"window_{count}": Variant(f"windows of {count}", window=count) for count in (50, 8, 1)},
+    # Its own AdamW corrects the moments' bias, so that its first hundreds of steps are smaller.
+    **{name: Variant(title, (flag,), is_peer=True) for name, title, flag in (
+        ("huggingface", "Hugging Face", "--optimizer=adamw"),
+        ("huggingface_google", "Hugging Face, Google's Adam", "--optimizer=google"),
+        ("huggingface_fitted", "Hugging Face, output layer fitted", "--fit_output_layer"),
+        ("huggingface_bias", "Hugging Face, bias at the labels' mean", "--initial_bias"))},
+}
 
 
-def mean_f1(args: argparse.Namespace, predictions: Dict[str, str]) -> float:
-    """Of the predictions for all questions of the dev set, by their ids; "" where there is none."""
-    measure = scores.squad_2 if args.version_2 else scores.squad
-    return float(np.mean([measure(predictions.get(question.id, ""),
-                                  [answer.text for answer in question.answers]).f1
-                          for paragraph in squad_files.paragraphs(args.dev_file)
-                          for question in paragraph.questions]))
+class Training(NamedTuple):
+    """One of those to compare."""
+    data: str
+    rate: float
+    variant: str
+    seed: int
+
+    def path(self, args: argparse.Namespace) -> str:
+        """Where its result is, but for '.json'."""
+        return os.path.join(args.work_dir, "-".join(map(str, self)))
+
+    def result(self, args: argparse.Namespace) -> Dict[str, Any]:
+        """Trains, unless the result is there."""
+        run = _run_peer if VARIANTS[self.variant].is_peer else _run_ours
+        return report.remembered(f"{self.path(args)}.json", lambda: {**run(args, self), "commit": report.commit()})
 
 
-def run_ours(args: argparse.Namespace, seed: int, replicas: int, precision: str, out: str
-             ) -> Dict[str, Any]:
-    task = TASKS[args.task]
-    words = shlex.split((task.ours + _OURS).format(**dict(
-        vars(args), seed=seed, replicas=replicas, precision=precision, out=out,
-        batch=task.batch_size // replicas)))
-    answer = subprocess.run([sys.executable, *words], cwd=report.ROOT, stderr=subprocess.PIPE,
-                            universal_newlines=True)
-    if answer.returncode:
-        sys.exit(answer.stderr)
-    last = {name: re.findall(pattern, answer.stderr)[-1].replace(",", "") for name, pattern in (
-        ("rate", r"([\d,.]+) examples/s"), ("steps", r"\bstep (\d[\d,]*)/"))}
-    if args.task == "reading":
-        metrics = {"f1": mean_f1(args, files.read_json(f"{out}/predictions.json", "predictions"))}
-    else:
-        results = files.read_json(f"{out}/eval_results.json", "results")
-        metrics = {metric: results.get(metric, results.get(f"eval_{metric}"))
-                   for metric in task.metrics}
-    return {**metrics, "rate": float(last["rate"]), "steps": int(last["steps"])}
+def _places(args: argparse.Namespace, training: Training) -> Dict[str, Any]:
+    """What stands for the names in braces in a command's flags; writes the parts of the set if they are not there."""
+    folder = os.path.join(args.work_dir, "data", training.data)
+    if not os.path.exists(folder):
+        with files.atomic_folder(folder) as draft:
+            SETS[training.data].write(args.data, draft)
+    return dict(folder=folder, data=args.data, out=training.path(args), epochs=args.epochs or SETS[training.data].epochs)
 
 
-def run_peer(args: argparse.Namespace, seed: int, optimizer: str, steps: int, out: str
-             ) -> Dict[str, Any]:
-    task = TASKS[args.task]
-    words = shlex.split((task.peer + _PEER).format(**dict(
-        vars(args), seed=seed, optimizer=optimizer, steps=steps, out=out, batch=task.batch_size)))
-    answer = report.answer_of(args.peer_python, "-m", *words)
-    if args.task == "reading":
-        answer["f1"] = mean_f1(args, files.read_json(f"{out}.json", "predictions"))
+def _run_ours(args: argparse.Namespace, training: Training) -> Dict[str, Any]:
+    data, variant, places = SETS[training.data], VARIANTS[training.variant], _places(args, training)
+    command = [flag.format(**places) for flag in data.ours]
+    if variant.window:
+        path, command = (command[0], command[1:]) if command[0] != "-m" else (command[1], command[2:])
+        command = ["-c", f"""import runpy; from engine.data import plan
+plan.window_batches = lambda steps: {variant.window}
+runpy.run_module({path.replace(".py", "")!r}, run_name="__main__")""", *command]
+    out = places["out"]
+    ended = subprocess.run(
+        [sys.executable, *command, "--do_train", "--do_eval", f"--num_cpu_replicas={variant.replicas}",
+         f"--init_checkpoint={args.model}", f"--vocab_file={args.model}/vocab.txt",
+         f"--bert_config_file={args.model}/bert_config.json", f"--output_dir={out}", f"--seed={training.seed}",
+         f"--learning_rate={training.rate}", f"--num_train_epochs={places['epochs']}",
+         f"--train_batch_size={data.batch_size // variant.replicas}", f"--store_dir={args.work_dir}/store",
+         "--new_output_layer", *variant.flags],
+        cwd=args.before if variant.is_before else report.ROOT, stderr=subprocess.PIPE, universal_newlines=True)
+    if ended.returncode:
+        sys.exit(ended.stderr)
+    measured, rate = results.read(out), re.findall(r"([\d,.]+) examples/s", ended.stderr)[-1]
+    failed = run_record.load(out).warning is not None
+    shutil.rmtree(out)
+    return {**{metric: measured.get(metric, measured.get(f"eval_{metric}")) for metric in data.metrics},
+            "rate": float(rate.replace(",", "")), "steps": int(measured["global_step"]), "failed": failed}
+
+
+def _run_peer(args: argparse.Namespace, training: Training) -> Dict[str, Any]:
+    (module, *flags), places = SETS[training.data].peer, _places(args, training)
+    if "--num_steps={steps}" in flags:  # as many as ours
+        ours = next((name for name in args.variants if not VARIANTS[name].is_peer), "plain")
+        places["steps"] = training._replace(variant=ours).result(args)["steps"]
+    answer = report.answer_of(
+        args.peer_python, "-m", module, *(flag.format(**places) for flag in flags),
+        f"--model_dir={args.peer_model}", f"--seed={training.seed}", f"--learning_rate={training.rate}",
+        f"--batch_size={SETS[training.data].batch_size}", *VARIANTS[training.variant].flags)
+    if "--output_file={out}.json" in flags:
+        answers, dev_file = f"{places['out']}.json", next(
+            flag.split("=")[1].format(**places) for flag in flags if flag.startswith("--dev_file="))
+        answer["f1"] = _f1_of_answers(answers, dev_file, "--version_2_with_negative" in flags)
+        os.remove(answers)
     return answer
 
 
-def train_all(args: argparse.Namespace) -> Dict[str, List[Dict[str, Any]]]:
-    """The results of each training, by its name."""
-    trainings: Dict[str, List[Dict[str, Any]]] = {}
+def _f1_of_answers(path: str, dev_file: str, version_2: bool) -> float:
+    """In percent, as run_squad.py has it, of {question's id: answer}."""
+    answers, measure = files.read_json(path, "answers"), scores.squad_2 if version_2 else scores.squad
+    return 100 * float(np.mean([
+        measure(answers.get(question.id, ""), [answer.text for answer in question.answers]).f1
+        for paragraph in squad_files.paragraphs(dev_file) for question in paragraph.questions]))
 
-    def add(title: str, name: str, run: Any) -> Dict[str, Any]:
-        out = os.path.join(args.work_dir, name)
-        result = report.remembered(f"{out}.json", lambda: run(out))
-        print(title, result, flush=True)
-        trainings.setdefault(title, []).append(result)
-        return result
 
-    for seed in report.SEEDS:
-        for replicas, precision in itertools.product(args.replicas, args.precisions):
-            batch = TASKS[args.task].batch_size // replicas
-            ours = add(f"ours, {replicas} × {batch}, {precision}", f"ours-{replicas}-{precision}-{seed}",
-                       lambda out: run_ours(args, seed, replicas, precision, out))
-        for optimizer in args.optimizers:
-            add(OPTIMIZERS[optimizer], f"huggingface-{optimizer}-{seed}",
-                lambda out: run_peer(args, seed, optimizer, ours["steps"], out))
-    return trainings
+def rows_of(args: argparse.Namespace, data: str, rate: float) -> Iterator[Dict[str, str]]:
+    """A row for each variant and metric, of the trainings of a set at a rate."""
+    of_all: Dict[str, Results] = {}  # by variant
+    for seed, variant in itertools.product(args.seeds, args.variants):
+        training = Training(data, rate, variant, seed)
+        if os.path.exists(f"{training.path(args)}.json") or time.time() < args.end:
+            of_all.setdefault(variant, []).append(training.result(args))
+            print(*training, of_all[variant][-1], flush=True)
+    first = next(iter(of_all.values()), [])
+    for variant, ended in of_all.items():
+        rates, of_first = ([each["rate"] for each in some] for some in (ended, first))
+        failed = [each["failed"] for each in ended if "failed" in each]  # for the peer this is not known
+        for metric in SETS[data].metrics:
+            # A correlation with a constant is no number.
+            values = np.nan_to_num(np.array([each[metric] for each in ended], float))
+            yield {"set, metric": f"{data}, {metric}", "rate": f"{rate:g}",
+                   "variant": VARIANTS[variant].title, "failed": f"{sum(failed)} of {len(failed)}" if failed else "–",
+                   "mean ± deviation": report.mean_and_deviation(values),
+                   "worst": f"{min(values):.3f}", "best": f"{max(values):.3f}",
+                   "each seed": ", ".join(f"{value:.3f}" for value in values),
+                   "examples/s (median)": f"{np.median(rates):.1f}",
+                   "first / this": "" if ended is first or len(first) != len(ended) else report.ratios(of_first, rates)}
 
 
 def main() -> None:
-    parser = report.parser_of(__doc__, "model", "work_dir")
-    parser.add_argument("task", choices=TASKS)
-    for name in ("data", "train_file", "dev_file", "peer_model"):
-        parser.add_argument(f"--{name}", type=os.path.abspath)
+    parser = report.parser_of(__doc__, "model", "data", "work_dir")
+    parser.add_argument("--peer_model", type=os.path.abspath)
     parser.add_argument("--peer_python")
-    parser.add_argument("--version_2_with_negative", dest="version_2", action="store_const",
-                        const="--version_2_with_negative", default="", help="of reading")
-    parser.add_argument("--epochs", type=float)
-    parser.add_argument("--learning_rate", type=float, default=5e-5)
-    parser.add_argument("--replicas", type=int, nargs="+", default=[1], help="of ours")
-    parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=[FLOAT32], help="of ours")
-    parser.add_argument("--optimizers", nargs="*", choices=list(OPTIMIZERS), default=list(OPTIMIZERS),
-                        help="of the peer")
+    parser.add_argument("--before", type=os.path.abspath)
+    parser.add_argument("--sets", nargs="+", choices=list(SETS), required=True, help="several calls can run side by side")
+    parser.add_argument("--variants", nargs="+", choices=list(VARIANTS), default=["plain", "corrected"])
+    parser.add_argument("--rates", nargs="+", type=float, default=[2e-4, 5e-5])
+    parser.add_argument("--epochs", type=float, help="in place of those of the sets")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3, 4, 5])
+    parser.add_argument("--minutes", type=float, default=60, help="after which no training starts; 0: only the table")
     args = parser.parse_args()
-    if args.optimizers and not (args.peer_python and args.peer_model):
-        parser.error("the peer needs --peer_python and --peer_model; --optimizers without a value "
-                     "leaves it out")
-    args.epochs = args.epochs or TASKS[args.task].epochs
-    os.makedirs(args.work_dir, exist_ok=True)
-    trainings = train_all(args)
-    rates = {name: [result["rate"] for result in results] for name, results in trainings.items()}
-    ours = next(iter(rates))
-    rows = [{**report.row_of_seeds(name, TASKS[args.task].metrics, results),
-             "examples/s (median)": f"{np.median(rates[name]):.1f}",
-             "first / this": "" if name == ours else report.ratios(rates[ours], rates[name])}
-            for name, results in trainings.items()]
-    report.append(
-        f"{args.task}: dev set after {args.epochs:g} epochs at {args.learning_rate:g}, MiniLM encoder, three "
-        f"seeds (mean ± deviation) {os.path.basename(args.train_file or '')}", rows,
-        **report.versions_of(args.optimizers and args.peer_python, "torch", "transformers"))
+    args.end = time.time() + 60 * args.minutes
+    if any(VARIANTS[name].is_peer for name in args.variants):
+        if not (args.peer_python and args.peer_model):
+            parser.error("the peer needs --peer_python and --peer_model")
+        if not all(SETS[name].peer for name in args.sets):
+            parser.error(f"no peer trains on {', '.join(name for name in args.sets if not SETS[name].peer)}")
+    rows = [row for pair in itertools.product(args.sets, args.rates) for row in rows_of(args, *pair)]
+    if not rows:
+        sys.exit("No training has ended yet.")
+    report.append("Trainings beside each other, MiniLM encoder", rows,
+                  **report.versions_of(args.peer_python, "torch", "transformers"))
 
 
 if __name__ == "__main__":

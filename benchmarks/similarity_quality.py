@@ -96,7 +96,7 @@ def run_theirs(args, task: Task, seed: int, folder: str) -> Dict[str, Any]:
     case = os.path.join(folder, "case.json")
     files.write_json(case, case_of(task, f"{args.data}/{task.train}"))
     answer = report.answer_of(
-        args.sentence_transformers_python, "-m", "benchmarks.peers.sentence_training",
+        args.sentence_transformers_python, "-m", "benchmarks.peers.sentences", "train",
         f"--model_dir={args.huggingface_model}", f"--input_file={case}", f"--seed={seed}",
         f"--output_dir={folder}/hf", f"--learning_rate={RATE}", f"--batch_size={task.batch_size}",
         f"--max_seq_length={LENGTH}")

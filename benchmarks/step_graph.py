@@ -54,17 +54,8 @@ def operations_of(workload: Workload) -> List[tf.Operation]:
         return list(needed([getattr(result, "op", result) for result in results]))
 
 
-def needed(operations: Iterable[tf.Operation]) -> Set[tf.Operation]:
-    """All that runs for these to run."""
-    return _before(operations, with_control=True)
-
-
-def needed_for(tensors: Iterable[tf.Tensor]) -> Set[tf.Operation]:
-    """The operations from which the tensors are computed."""
-    return _before([tensor.op for tensor in tensors], with_control=False)
-
-
-def _before(operations: Iterable[tf.Operation], with_control: bool) -> Set[tf.Operation]:
+def needed(operations: Iterable[tf.Operation], *, with_control: bool = True) -> Set[tf.Operation]:
+    """All that runs for these to run; without control inputs, what their results are computed from."""
     seen, waiting = set(), list(operations)
     while waiting:
         op = waiting.pop()

@@ -109,7 +109,7 @@ COMPARISONS = {
         "Stage 1 of distillation, 6 layers to 2, 1 × 32, examples/s",
         f"-m distillation.run --stage=intermediate --task_name=cola --data_dir={{texts}} "
         f"{_STUDENT} --teacher={{work}}/trained --do_train --max_seq_length=128 " + _OURS,
-        {"google": "-m benchmarks.peers.google_distillation --data_dir={texts} --model={model} "
+        {"google": "-m benchmarks.peers.google distillation --data_dir={texts} --model={model} "
                    f"{_STUDENT} --layers=3,6"}, (_TRAINED,), default_set="sst2"),
     "reading_preparation": Comparison(
         "SQuAD 2.0 to windows of 384 tokens, questions/s",
@@ -125,7 +125,7 @@ COMPARISONS = {
     "features": Comparison(
         "Vectors of texts, 32 at a time, texts/s",
         _PROGRAM + "features --model={model} --input_file={input_file}",
-        {"sentence-transformers": "{peer_python} -m benchmarks.peers.sentence_vectors "
+        {"sentence-transformers": "{peer_python} -m benchmarks.peers.sentences encode "
                                   "--model_dir={peer_model} --input_file={input_file}"}),
     "augmentation": Comparison(
         "Augmentation of CoLA, masked words/s",

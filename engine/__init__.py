@@ -2,8 +2,6 @@
 
 import os
 
-from engine import limits
-
 # Hides TensorFlow's notices (deprecations, missing CUDA libraries), which would bury our own
 # messages; its errors still arrive as exceptions. Set here, before any module loads TensorFlow.
 # A value that the user has set is kept.
@@ -13,5 +11,3 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # it compiles for a card without machine code in TensorFlow. (The default limit is too small.)
 os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
 os.environ.setdefault("CUDA_CACHE_MAXSIZE", str(2**31))
-
-limits.check_before_loading()  # what loads TensorFlow comes after this package

@@ -39,7 +39,9 @@ class HeldOut:
             count = max_steps * examples_per_step
             log.warn(f"--max_eval_steps={max_steps}: only the first {count:,} of "
                      f"{len(records):,} examples are evaluated")
-        self.source, self.content_hash = records.source().part(0, count), f"{records.content_hash}[:{count}]"
+        self.source = records.source().part(0, count)
+        # Of the flag, not of the count, which another number of replicas changes.
+        self.content_hash = f"{records.content_hash}, {max_steps} steps"
 
     def __len__(self) -> int:
         return len(self.source.lengths)

@@ -158,15 +158,10 @@ def _json_line(number: int, line: Optional[str], result: Union[Dict[str, Any], s
     return json.dumps(entry, ensure_ascii=False) + "\n"
 
 
-def open_model(values: flags.FlagValues) -> Scores:
-    """The model that the flags name."""
-    return Scores(values)
-
-
 def main(values: flags.FlagValues) -> None:
     """Scores all lines of the input."""
     text_files.check_lines(values.input_file or "")
-    with open_model(values) as opened:
+    with Scores(values) as opened:
         run(values, opened)
 
 

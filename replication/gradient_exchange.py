@@ -51,6 +51,28 @@ class Received(NamedTuple):
         norm = tf.global_norm(self.parts)
         return tf.sqrt(tf.add_n([norm**2, *self.more_squares])) if self.more_squares else norm
 
+    def in_known_shapes(self, variables: Sequence[tf.Variable]
+                        ) -> Tuple[List[List[tf.Tensor]], Callable[..., Tuple["Received", tf.Tensor]]]:
+        """The sums for a program, which would be compiled anew for each number of rows.
+
+        Args:
+            variables: see `Exchange.variables`.
+
+        Returns:
+            Lists of tensors of known shapes, and a function of them that the program calls: it returns these
+            sums, all dense, and their norm.
+        """
+        rows = [part for part in self.parts if isinstance(part, tf.IndexedSlices)]
+        dense = [before_widening(part) for part in self.parts if not isinstance(part, tf.IndexedSlices)]
+        tables = [with_all_rows(part, variable)
+                  for part, variable in zip(rows, variables[len(variables) - len(rows):])]
+        squares = [2 * tf.nn.l2_loss(part.values) for part in rows] + self.more_squares
+
+        def received(dense, tables, squares) -> Tuple[Received, tf.Tensor]:
+            own = self._replace(parts=[tf.cast(part, tf.float32) for part in dense], more_squares=squares)
+            return own._replace(parts=own.parts + tables), own.norm()
+        return [dense, tables, squares], received
+
 
 def prepare(pairs: Sequence[Tuple[Gradient, tf.Variable]], dtype: tf.DType,
             most_rows: Optional[int]) -> Exchange:

@@ -141,9 +141,6 @@ class Rewrites(Stream):
         return {**shards.facts_of(values, shard), **self.model_facts()} if is_resumed else None
 
 
-open_model = Rewrites  # for `engine.cli.on_ray`
-
-
 def main(values: flags.FlagValues) -> None:
     """Rewrites all texts of the input."""
     with Rewrites(values) as opened:

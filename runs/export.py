@@ -31,7 +31,6 @@ Compare = Callable[[Prepared, Prepared], Mapping[str, str]]
 HELP_TOPIC = "Export"  # of the flags defined here
 
 CARD = "README.md"
-_FROZEN_GRAPH = "frozen_graph.pb"
 _VERSION = re.compile("[1-9][0-9]{0,17}")  # the name of a numbered version's folder
 
 
@@ -39,9 +38,6 @@ def define_flags(values: flags.FlagValues) -> None:
     """Defines the flags of an export."""
     flags.DEFINE_bool("do_export", False, "Write the trained model to <output_dir>/export, as a "
                       "SavedModel; alone, it needs only --output_dir.", flag_values=values)
-    flags.DEFINE_enum("export_frozen_graph", None, list(saved_model.FLOAT_TYPES), "With "
-                      "--do_export: also write the model as a frozen graph, a single file with "
-                      "weights of this type.", flag_values=values)
     flags.DEFINE_bool("export_int8", False, "With --do_export: also write the model with int8 weights, for "
                       "serving.run --engine=int8; with --do_eval, compare it with float32 on the dev set.",
                       flag_values=values)
@@ -54,9 +50,8 @@ def not_compared(exact: Prepared, int8: Prepared) -> Mapping[str, str]:
 
 def check_flags(values: flags.FlagValues) -> None:
     """Raises a UserError for an output that cannot be written, before the hours of training."""
-    for name in ("export_frozen_graph", "export_int8"):
-        if values[name].value and not values.do_export:
-            raise UserError(f"--{name} needs --do_export, which is not set")
+    if values.export_int8 and not values.do_export:
+        raise UserError("--export_int8 needs --do_export, which is not set")
     if values.do_export:
         _export_folder(settings.required(values, "output_dir"))
     elif values.output_dir and checkpoints.is_saved_model(values.output_dir):
@@ -84,7 +79,7 @@ def write(values: flags.FlagValues, kind: Type[Capability], compare: Compare) ->
         kind: of the model, which --output_dir names.
         compare: what a file in int8 is compared by.
     """
-    output_dir, frozen_type = values.output_dir, values.export_frozen_graph
+    output_dir = values.output_dir
     trained = model_files.open_folder(output_dir, "--output_dir")
     model, checkpoint = kinds.model_in(trained, kind), trained.checkpoint
     mode = INFERENCE._replace(computation=modeling.Computation(inlined=True))
@@ -99,14 +94,11 @@ def write(values: flags.FlagValues, kind: Type[Capability], compare: Compare) ->
     folder = _export_folder(output_dir)
     with files.atomic_folder(folder) as draft:
         saved_model.write(draft, build, checkpoint)
-        if frozen_type:
-            saved_model.write_frozen_graph(
-                os.path.join(draft, _FROZEN_GRAPH), build, checkpoint, frozen_type)
         _describe(os.path.join(draft, saved_model.ASSETS), trained, model.card().labels)
         run_record.write(os.path.join(draft, saved_model.ASSETS), run_record.Record(model.facts(), {}))
         compared = _prepare(draft, compare if values.export_int8 else None)
         files.write_text(os.path.join(draft, CARD), model_card.text(
-            output_dir, model, checkpoint.global_step, frozen_type, compared))
+            output_dir, model, checkpoint.global_step, compared))
     log.info(f"Exported {checkpoint.describe()}: {folder}")
 
 

@@ -36,14 +36,8 @@ The program that trained it reads the export, too:
 ```
 """
 
-_FROZEN = """
-`frozen_graph.pb` is the same model as one GraphDef whose weights are {float_type} constants;
-inputs and outputs have the names above. It computes in float32.
-"""
 
-
-def text(output_dir: str, model: Capability, global_step: int, frozen_type: Optional[str],
-         int8: Optional[Mapping[str, str]] = None) -> str:
+def text(output_dir: str, model: Capability, global_step: int, int8: Optional[Mapping[str, str]] = None) -> str:
     """The page, in Markdown, for the checkpoint at step `global_step` of a training.
 
     Args:
@@ -66,8 +60,7 @@ def text(output_dir: str, model: Capability, global_step: int, frozen_type: Opti
         f"Exported with {', '.join(versions)}.\n",
         "## How to use it\n",
         _USE.format(inputs=card.inputs, outputs=card.outputs, command=card.command,
-                    call=",\n                  ".join(pairs))
-        + (_FROZEN.format(float_type=frozen_type) if frozen_type else "")])
+                    call=",\n                  ".join(pairs))])
 
 
 def casing(model: Capability) -> str:

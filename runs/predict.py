@@ -137,14 +137,9 @@ def _line(form: str, names: Sequence[str], result: AnyResult) -> str:
     return ("\t".join(result.fields) if form == "tsv" else json.dumps(result.entry, ensure_ascii=False)) + "\n"
 
 
-def open_model(values: flags.FlagValues) -> Predictions:
-    """The model that the flags name."""
-    return Predictions(values)
-
-
 def main(values: flags.FlagValues) -> None:
     """Predicts for all texts of the input."""
-    with open_model(values) as model:
+    with Predictions(values) as model:
         run(values, model)
 
 

@@ -154,16 +154,17 @@ def _carry_out(predictor: Predictor, job: Job, sets: Sets,
                of_tries: Optional[Measured] = None) -> None:
     """`of_tries`: the scores of all tries, if this is the best of several."""
     if sets.train:
-        training.train(_run_of(job, sets.train, functools.partial(_evaluate, job, sets, predictor)))
+        training.train(_run_of(job, sets, functools.partial(_evaluate, job, sets, predictor)))
     measured = _score(job, sets, predictor, of_tries) if sets.held_out() else None
     if sets.train or sets.dev:
         report.write(job, measured, of_tries)
 
 
-def _run_of(job: Job, data: Training, evaluate: Evaluate) -> training.Run:
+def _run_of(job: Job, sets: Sets, evaluate: Evaluate) -> training.Run:
+    data, dev = sets.train, sets.dev.get("")
     return training.Run(
         facts_of(job, data), job.settings, job.devices, data, config=job.model.config, evaluate=evaluate,
-        save_description=lambda: _save_description(job, data),
+        dev_set=dev.content_hash if dev else None, save_description=lambda: _save_description(job, data),
         result_files=(*results.FILES, report.FILE, tries.ENSEMBLE, *job.model.prediction_files))
 
 

@@ -135,18 +135,13 @@ def run(job: Job, sets: Sets, tries: Sequence[Try], carry_out: Callable[..., Non
     # A search that is finished stays so, whatever the global batch; in another one the tries differ.
     any_batch = job.settings.training.allow_batch_change or all(map(_has_results, folders.values()))
     scores: Dict[Try, Dict[str, float]] = {}
-    dev_set = sets.dev[""].content_hash
-    _check_dev_set(output_dir, dev_set)
-
-    def make(one: Try) -> None:
-        carry_out(one.job(job), sets._replace(test={}))
-        run_record.update(folders[one], dev_set=dev_set)
-
+    for folder in sorted(glob.glob(os.path.join(glob.escape(output_dir), FOLDER, run_record.TRY))):
+        run_record.check_dev_set(folder, sets.dev[""].content_hash)
     for number, one in enumerate(tries, 1):
         if not _is_done(one.job(job), sets, any_batch):
             log.info(f"Try {number} of {len(tries)}: {folders[one]}")
             files.make_directory(folders[one], "--output_dir")
-            make(one)
+            carry_out(one.job(job), sets._replace(test={}))
         scores[one] = results.read(folders[one])
         best = max(scores, key=lambda one: _goodness(metric, scores[one][metric]))  # the first of a tie
         for worse in set(scores) - {best}:
@@ -156,19 +151,11 @@ def run(job: Job, sets: Sets, tries: Sequence[Try], carry_out: Callable[..., Non
     if not checkpoint_files.list_checkpoints(folders[best]):
         log.info(f"The weights of {best.name} were removed by an earlier search: it is trained again")
         _is_done(best.job(job), sets, job.settings.training.allow_batch_change)  # refuses another global batch
-        make(best)
+        carry_out(best.job(job), sets._replace(test={}))
         scores[best] = results.read(folders[best])
     _warn_of_better(metric, scores[best][metric], folders)
     _publish(folders[best], job)
     carry_out(job, sets._replace(train=None), _summary(scores, folders))
-
-
-def _check_dev_set(output_dir: str, dev_set: str) -> None:
-    """Raises a UserError if another dev set has judged a try, whose scores the new ones would be compared with."""
-    for folder in sorted(glob.glob(os.path.join(glob.escape(output_dir), FOLDER, run_record.TRY))):
-        if (run_record.load(folder) or run_record.Record({}, {})).dev_set not in (None, dev_set):
-            raise UserError(f"{folder} is a try that another dev set has judged; use that set again, or another "
-                            "--output_dir; to evaluate the best model on this set, leave out --do_train and the tries")
 
 
 def _warn_of_better(metric: str, best: float, folders: Mapping[Try, str]) -> None:

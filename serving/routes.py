@@ -13,7 +13,8 @@ from typing import (
     Any, Callable, ClassVar, Dict, List, Mapping, Optional, Sequence, Type, TypeVar, Union)
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapter, ValidationError
+from pydantic import (
+    BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapter, ValidationError, model_validator)
 from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 from typing_extensions import Annotated, Literal
@@ -63,9 +64,19 @@ def _listed(texts: Union[str, List[str]]) -> List[str]:
     return [texts] if isinstance(texts, str) else texts
 
 
-class Options(BaseModel):
-    """Fields of all routes; some are here only to be refused by name. null counts as left out."""
+class Fields(BaseModel):
+    """Fields of a JSON object, or of one in it; null counts as left out, whether there is such a field or not."""
     model_config = ConfigDict(strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_unknown_nulls(cls, fields: Any) -> Any:
+        return fields if not isinstance(fields, dict) else {
+            name: value for name, value in fields.items() if value is not None or name in cls.model_fields}
+
+
+class Options(Fields):
+    """Fields of all routes; some are here only to be refused by name."""
     truncate: Optional[bool] = None
     truncation_direction: Optional[Literal["Right", "right"]] = None
     prompt_name: None = None
@@ -79,9 +90,8 @@ class Parameters(Options):
     model_config = ConfigDict(strict=True, extra="forbid")
 
 
-class Body(BaseModel):
+class Body(Fields):
     """The field that says which of several models answers, whatever the route."""
-    model_config = ConfigDict(strict=True)
     model: Optional[str] = None
 
     @classmethod
@@ -225,8 +235,9 @@ class EmbedSparseRequest(Request):
     column, needs = "sparse vectors", "a model that gives sparse vectors"
 
 
-class Comparison(BaseModel):
+class Comparison(Fields):
     """A text, and those that it is compared with."""
+    model_config = ConfigDict(strict=True, extra="forbid")
     source_sentence: str
     sentences: _Texts
 

@@ -8,10 +8,11 @@ from typing import Optional, Sequence
 
 import numpy as np
 
-from encoder.encoding import Encoding, encode_texts_and_pairs, open_or_tokenize
+from encoder.encoding import Encoding, TextCounts, encode_texts_and_pairs, open_or_tokenize
 from engine.data import store
 from engine.data.batches import Features, Source, token_features
 from engine.disk import files, provenance
+from engine.disk.parts import in_chunks
 from runs.rows import Example
 from similarity.files import TextFile
 
@@ -28,7 +29,9 @@ class TextSet:
     encoding: Encoding
     content_hash: str = ""  # identifies the file and what is read of it
     file: Optional[TextFile] = None
+    query_prefix: str = ""  # before the anchors of the file
     _unique: Sequence[np.ndarray] = ()
+    _plain: Sequence[np.ndarray] = ()
 
     @property
     def num_examples(self) -> int:
@@ -61,6 +64,21 @@ class TextSet:
             _, *self._unique = np.unique(self.records.scalars("key"), return_index=True,
                                          return_inverse=True)
         return self._unique
+
+    @property
+    def plain_anchors(self) -> np.ndarray:
+        """Where the text of each example's anchor is in `source` without the prefix, [examples]; -1 if it is not there."""
+        if not self.query_prefix:
+            return self.numbers[:, 0]
+        if not self._plain:  # the store has the anchors with the prefix alone; these texts were counted before
+            known, counts = self.records.scalars("key", self._distinct[0]), TextCounts(self.encoding.tokenizer.vocab["[UNK]"])
+            encoding = self.encoding._replace(counts=counts)
+            keys = np.concatenate([
+                _encode([Example(example.texts[:1]) for example in chunk], encoding, "")["key"]
+                for chunk in in_chunks(self.file.examples(), _CHUNK_EXAMPLES)])
+            places = np.minimum(np.searchsorted(known, keys), len(known) - 1)
+            self._plain = [np.where(known[places] == keys, places, -1)]
+        return self._plain[0]
 
     @property
     def num_left_out(self) -> np.ndarray:
@@ -130,7 +148,7 @@ def load(file: TextFile, encoding: Encoding, query_prefix: str, store_dir: str) 
         {"content": content, **encoding.facts()}, columns, file.examples,
         lambda examples: _encode(examples, encoding, query_prefix), unit="examples",
         chunk_size=_CHUNK_EXAMPLES)
-    return TextSet(records, file.num_texts, encoding, files.hash_of_json(content), file)
+    return TextSet(records, file.num_texts, encoding, files.hash_of_json(content), file, query_prefix)
 
 
 def encode(examples: Sequence[Example], encoding: Encoding, query_prefix: str) -> TextSet:

@@ -73,12 +73,13 @@ def _of_scores(texts: TextSet, cosines: np.ndarray) -> Tuple[Dict[str, float], S
 def _of_retrieval(texts: TextSet, vectors: Rows) -> Tuple[Dict[str, float], Shown]:
     """Looks for each anchor's positives among all distinct texts of the other columns but the anchor itself."""
     numbers = texts.numbers
-    queries, of_queries = np.unique(numbers[:, 0], return_inverse=True)
+    queries, first, of_queries = np.unique(numbers[:, 0], return_index=True, return_inverse=True)
     documents, of_documents = np.unique(numbers[:, 1:], return_inverse=True)
     positives = of_documents.reshape(len(numbers), -1)[:, 0]
-    place = np.minimum(np.searchsorted(documents, queries), len(documents) - 1)
+    texts_of_queries = texts.plain_anchors[first]
+    place = np.minimum(np.searchsorted(documents, texts_of_queries), len(documents) - 1)
     retrieval = retrieve(vectors.of(queries), vectors.of(documents), np.stack([of_queries, positives], axis=1),
-                         np.where(documents[place] == queries, place, -1))
+                         np.where(documents[place] == texts_of_queries, place, -1))
     own = similarities(vectors, numbers[:, :2])[:, 0]
     # Each query's best document that is not relevant, of those that have one.
     with_miss, rank = np.flatnonzero(~retrieval.hits.all(axis=1)), retrieval.hits.argmin(axis=1)

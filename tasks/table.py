@@ -7,7 +7,6 @@ from typing import NamedTuple, Optional, Tuple
 
 from encoder import label_types
 from encoder.label_types import SingleLabel
-from engine.cli.foreign_flags import TASKS as TASKS_OF_OTHERS
 from engine.errors import UserError
 from runs.columns import Trained
 from runs.rows import Columns, Split
@@ -71,6 +70,9 @@ TASKS = {
         Split("xnli.test.tsv", _XNLI._replace(label=None))),
 }
 
+# Tasks of other projects that are commands of their own here.
+_OTHER_COMMANDS = {"ad": "python -m rewriting.run", "ner": "python -m tagging.run", "squad": "python run_squad.py"}
+
 
 def find_task(name: str) -> Tuple[str, Task]:
     """The key in TASKS and the task; "SST-2", "sst2" and "sst_2" are the same task."""
@@ -80,7 +82,7 @@ def find_task(name: str) -> Tuple[str, Task]:
     for own_name, task in TASKS.items():
         if plain(own_name) == plain(name):
             return own_name, task
-    if plain(name) in TASKS_OF_OTHERS:
-        raise UserError(f"--task_name={name}: here, {TASKS_OF_OTHERS[plain(name)]} does that task")
+    if plain(name) in _OTHER_COMMANDS:
+        raise UserError(f"--task_name={name}: here, {_OTHER_COMMANDS[plain(name)]} does that task")
     raise UserError(f"--task_name={name}: unknown; choose from {', '.join(sorted(TASKS))}, or "
                     f"{OWN_DATA} for files of your own")

@@ -6,16 +6,19 @@ them together. Prints one JSON line.
   python -m benchmarks.peers.google classifier --data_dir=DIR --model=DIR --measure=train|evaluate|prepare
   python -m benchmarks.peers.google squad --train_file=FILE --model=DIR --measure=train|prepare
   python -m benchmarks.peers.google pretraining --input_file=FILE --model=DIR
+  python -m benchmarks.peers.google distillation --data_dir=DIR --model=DIR --student=2,384,12,1536 --layers=3,6
 """
 
 import argparse
 import json
 import os
+import re
 import tempfile
 import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 from bert import modeling, tokenization  # noqa: E402
 
@@ -125,13 +128,64 @@ def pretraining(args, folder):
         [args.input_file], 128, 20, is_training=True), 32, folder)
 
 
+# The peer of stage 1 of distillation: the same losses over Google's BertModel, with each layer's nodes in the graph as
+# it makes them, and Google's optimizer. Every batch is padded to 128 tokens, and in memory before the first step.
+
+
+def states_and_scores(config, is_training, inputs, scope):
+    """States and embeddings, and attention scores before the mask, of each layer."""
+    model = modeling.BertModel(config, is_training, *inputs, scope=scope)
+    graph = tf.get_default_graph()
+    pattern = re.compile(scope + r"/encoder/layer_(\d+)/attention/self/Mul$")
+    scores = {int(pattern.match(op.name).group(1)): op.outputs[0]
+              for op in graph.get_operations() if pattern.match(op.name)}
+    states = [model.get_embedding_output()] + model.get_all_encoder_layers()
+    return states, [scores[layer] for layer in range(config.num_hidden_layers)]
+
+
+def distillation_loss(args, inputs):
+    from distillation import losses
+    teacher = model_of(args)[0]
+    student = modeling.BertConfig.from_dict(teacher.to_dict())
+    (student.num_hidden_layers, student.hidden_size, student.num_attention_heads,
+     student.intermediate_size) = map(int, args.student.split(","))
+    layers = [int(layer) for layer in args.layers.split(",")]
+    mask = inputs[1]
+    taught_states, taught_scores = states_and_scores(teacher, False, inputs, "teacher")
+    states, scores = states_and_scores(student, True, inputs, "bert")
+    projected = [tf.layers.dense(state, teacher.hidden_size, name="projection", reuse=tf.AUTO_REUSE)
+                 for state in states]
+    return tf.add_n(
+        [losses.hidden_loss(own, taught_states[layer], mask)
+         for own, layer in zip(projected, [0] + layers)]
+        + [losses.attention_loss(own, taught_scores[layer - 1], mask)
+           for own, layer in zip(scores, layers)])
+
+
+def distillation(args, folder):
+    from bert import optimization, run_classifier
+    examples = run_classifier.ColaProcessor().get_train_examples(args.data_dir)[:32 * (WARM_UP_STEPS + STEPS)]
+    features = run_classifier.convert_examples_to_features(examples, ["0", "1"], 128, model_of(args)[2])
+    batches = [np.array([getattr(feature, name) for feature in features]).reshape([-1, 32, 128])
+               for name in ("input_ids", "input_mask", "segment_ids")]
+    inputs = [tf.placeholder(tf.int32, [32, 128]) for _ in batches]
+    loss = distillation_loss(args, inputs)
+    tf.train.get_or_create_global_step()
+    train_op = optimization.create_optimizer(loss, 5e-5, 10000, 100, use_tpu=False)
+    times = StepTimes()
+    with tf.train.MonitoredSession(hooks=[times]) as session:
+        for batch in zip(*batches):
+            session.run(train_op, dict(zip(inputs, batch)))
+    return times.rate(32)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    programs = {"classifier": classifier, "squad": squad, "pretraining": pretraining}
+    programs = {program.__name__: program for program in (classifier, squad, pretraining, distillation)}
     parser.add_argument("program", choices=programs)
     parser.add_argument("--measure", choices=("train", "evaluate", "prepare"), default="train")
     parser.add_argument("--model", required=True)
-    for name in ("data_dir", "train_file", "input_file"):
+    for name in ("data_dir", "train_file", "input_file", "student", "layers"):
         parser.add_argument(f"--{name}")
     args = parser.parse_args()
     tf.logging.set_verbosity(tf.logging.ERROR)

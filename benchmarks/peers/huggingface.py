@@ -52,10 +52,10 @@ def read(path, task):
 
 
 def batch_of(tokenizer, examples):
-    """The batch of examples (texts, label), and the labels."""
+    """The model's arguments of examples (texts, label)."""
     texts, labels = zip(*examples)
-    return tokenizer(*map(list, zip(*texts)), truncation=True, max_length=128, padding="longest",
-                     return_tensors="pt"), torch.tensor(labels)
+    return {**tokenizer(*map(list, zip(*texts)), truncation=True, max_length=128, padding="longest",
+                        return_tensors="pt"), "labels": torch.tensor(labels)}
 
 
 class GooglesAdam(torch.optim.Optimizer):
@@ -103,17 +103,17 @@ def loaded(kind, args, **options):
             AutoTokenizer.from_pretrained(args.model_dir))
 
 
-def train_on(batches, model, num_steps, args, autocast=False):
-    """Trains on the first batches, each the arguments of the model.
+def train_on(examples, batch_of, model, num_steps, args, autocast=False):
+    """Trains on examples, of which `batch_of` makes the arguments of the model, in a new order in each epoch.
 
     Returns examples/s, without the first steps.
     """
     update = optimizer_of(model, args.optimizer, args.learning_rate)
     schedule = get_linear_schedule_with_warmup(update, int(num_steps * 0.1), num_steps)
     model.train()
-    for step, batch in enumerate(itertools.islice(batches, num_steps), start=1):
+    for step, part in enumerate(itertools.islice(_shuffled(examples, args.batch_size), num_steps), start=1):
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-            loss = model(**batch).loss
+            loss = model(**batch_of(part)).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         update.step()
@@ -124,7 +124,7 @@ def train_on(batches, model, num_steps, args, autocast=False):
     return (num_steps - WARM_UP_STEPS) * args.batch_size / (time.time() - start)
 
 
-def shuffled(examples, batch_size):
+def _shuffled(examples, batch_size):
     """Lists of so many examples, in a new order in each of endlessly many epochs."""
     while True:
         order = torch.randperm(len(examples)).tolist()
@@ -132,30 +132,21 @@ def shuffled(examples, batch_size):
             yield [examples[index] for index in order[first:first + batch_size]]
 
 
-def train(model, tokenizer, texts, labels, args):
-    """Returns examples/s, without the first steps."""
-    num_steps = int(args.max_steps or len(texts) * args.epochs / args.batch_size)
-
-    def batches():
-        for examples in shuffled(list(zip(texts, labels)), args.batch_size):
-            batch, targets = batch_of(tokenizer, examples)
-            yield {**batch, "labels": targets}
-
-    return train_on(batches(), model, num_steps, args, args.autocast)
-
-
-def in_turn(tokenizer, texts, labels):
-    """Batches of all texts."""
-    examples = list(zip(texts, labels))
-    return (batch_of(tokenizer, examples[first:first + 32])[0] for first in range(0, len(examples), 32))
+def in_parts(examples, size=32):
+    """Lists of so many examples, in their order."""
+    return (examples[first:first + size] for first in range(0, len(examples), size))
 
 
 @torch.no_grad()
-def fit_output_layer(model, tokenizer, texts, labels):
+def fit_output_layer(model, tokenizer, examples):
     """Starts the output layer as the best linear model of the pooled output, by cross-validation."""
     model.eval()
-    layer, features = model.classifier, np.concatenate([
-        model.base_model(**batch).pooler_output.numpy() for batch in in_turn(tokenizer, texts, labels)])
+    layer, features, labels = model.classifier, [], [label for _, label in examples]
+    for part in in_parts(examples):
+        batch = batch_of(tokenizer, part)
+        del batch["labels"]
+        features.append(model.base_model(**batch).pooler_output.numpy())
+    features = np.concatenate(features)
     scaler = StandardScaler().fit(features)
     scale = np.maximum(scaler.scale_, 0.1 * np.sqrt(np.square(scaler.scale_).mean()))
     features = (features - scaler.mean_) / scale
@@ -173,11 +164,11 @@ def fit_output_layer(model, tokenizer, texts, labels):
 
 
 @torch.no_grad()
-def predict(model, tokenizer, texts, labels):
+def predict(model, tokenizer, examples):
     model.eval()
     predicted = []
-    for batch in in_turn(tokenizer, texts, labels):
-        logits = model(**batch).logits
+    for part in in_parts(examples):
+        logits = model(**batch_of(tokenizer, part)).logits
         predicted += (logits[:, 0] if logits.shape[1] == 1 else logits.argmax(-1)).tolist()
     return predicted
 
@@ -201,14 +192,16 @@ def main():
                               num_labels=len(names or range(TASKS[args.task][3])))
     if args.initial_bias:
         torch.nn.init.constant_(model.classifier.bias, np.mean(labels))
+    examples = list(zip(texts, labels))
     if args.fit_output_layer:
-        fit_output_layer(model, tokenizer, texts, labels)
-    rate = train(model, tokenizer, texts, labels, args)
-    results = {"rate": rate}
+        fit_output_layer(model, tokenizer, examples)
+    results = {"rate": train_on(
+        examples, lambda part: batch_of(tokenizer, part), model,
+        int(args.max_steps or len(examples) * args.epochs / args.batch_size), args, args.autocast)}
     if not args.max_steps:
         texts, labels = read(os.path.join(args.data_dir, "dev.tsv"), args.task)
         labels = list(map(names.index, labels)) if names else labels
-        predicted = predict(model, tokenizer, texts, labels)
+        predicted = predict(model, tokenizer, list(zip(texts, labels)))
         results.update({name: float(metric(labels, predicted))
                         for name, metric in TASKS[args.task][4].items()})
     print(json.dumps(results))

@@ -12,7 +12,7 @@ import json
 import torch
 from transformers import AutoModelForMultipleChoice
 
-from benchmarks.peers.huggingface import loaded, parser_of, shuffled, train_on
+from benchmarks.peers.huggingface import in_parts, loaded, parser_of, train_on
 
 
 def read(path):
@@ -32,8 +32,8 @@ def batch_of(tokenizer, questions, args):
 def accuracy(model, tokenizer, questions, args):
     model.eval()
     right = 0
-    for first in range(0, len(questions), 16):
-        batch = batch_of(tokenizer, questions[first:first + 16], args)
+    for part in in_parts(questions, 16):
+        batch = batch_of(tokenizer, part, args)
         right += int((model(**batch).logits.argmax(-1) == batch["labels"]).sum())
     return right / len(questions)
 
@@ -44,9 +44,7 @@ def main():
     parser.add_argument("--max_seq_length", type=int, default=128)
     args = parser.parse_args()
     model, tokenizer = loaded(AutoModelForMultipleChoice, args)
-    training = read(args.train_file)
-    rate = train_on((batch_of(tokenizer, questions, args) for questions in shuffled(training, args.batch_size)),
-                    model, args.num_steps, args)
+    rate = train_on(read(args.train_file), lambda part: batch_of(tokenizer, part, args), model, args.num_steps, args)
     print(json.dumps({"rate": rate, "accuracy": accuracy(model, tokenizer, read(args.dev_file), args)}))
 
 

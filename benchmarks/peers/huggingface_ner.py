@@ -13,7 +13,7 @@ import torch
 from conlleval import evaluate
 from transformers import AutoModelForTokenClassification
 
-from benchmarks.peers.huggingface import loaded, parser_of, shuffled, train_on
+from benchmarks.peers.huggingface import in_parts, loaded, parser_of, train_on
 
 IGNORED = -100  # the label that PyTorch's loss leaves out
 
@@ -62,18 +62,7 @@ def batch_of(tokenizer, sentences, labels):
             if word is not None and word != before:
                 targets[row, position] = labels.index(tags[word])
             before = word
-    return batch, targets
-
-
-def train(model, tokenizer, sentences, labels, args):
-    """Returns sentences/s, without the first steps."""
-    def batches():
-        for examples in shuffled(sentences, args.batch_size):
-            batch, targets = batch_of(tokenizer, examples, labels)
-            yield {**batch, "labels": targets}
-
-    num_steps = int(len(sentences) * args.epochs / args.batch_size)
-    return train_on(batches(), model, num_steps, args)
+    return {**batch, "labels": targets}
 
 
 @torch.no_grad()
@@ -81,11 +70,10 @@ def predict(model, tokenizer, sentences, labels):
     """The tags of each sentence; of a word that was cut off, O."""
     model.eval()
     predicted = []
-    for first in range(0, len(sentences), 32):
-        examples = sentences[first:first + 32]
-        batch, targets = batch_of(tokenizer, examples, labels)
+    for part in in_parts(sentences):
+        batch = batch_of(tokenizer, part, labels)
         best = model(**batch).logits.argmax(-1)
-        for (words, _), row, is_word in zip(examples, best, targets != IGNORED):
+        for (words, _), row, is_word in zip(part, best, batch["labels"] != IGNORED):
             tags = [labels[index] for index in row[is_word].tolist()]
             predicted.append(tags + ["O"] * (len(words) - len(tags)))
     return predicted
@@ -98,7 +86,8 @@ def main():
     training, dev = read(args.train_file), read(args.dev_file)
     labels = sorted({tag for _, tags in training for tag in tags})
     model, tokenizer = loaded(AutoModelForTokenClassification, args, num_labels=len(labels))
-    rate = train(model, tokenizer, training, labels, args)
+    rate = train_on(training, lambda part: batch_of(tokenizer, part, labels), model,
+                    int(len(training) * args.epochs / args.batch_size), args)
     # conlleval knows E and S, and of BMES's M what it knows as I.
     lines = [line.replace(" M-", " I-")
              for (words, tags), predicted in zip(dev, predict(model, tokenizer, dev, labels))

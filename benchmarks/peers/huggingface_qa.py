@@ -14,7 +14,7 @@ import json
 import torch
 from transformers import AutoModelForQuestionAnswering
 
-from benchmarks.peers.huggingface import loaded, parser_of, shuffled, train_on
+from benchmarks.peers.huggingface import in_parts, loaded, parser_of, train_on
 
 N_BEST, MAX_ANSWER_LENGTH, MAX_QUERY_LENGTH = 20, 30, 32
 BATCH_KEYS = ("input_ids", "token_type_ids", "attention_mask")
@@ -69,15 +69,9 @@ def batch_of(tokenizer, windows):
     return tokenizer.pad([window.inputs for window in windows], return_tensors="pt")
 
 
-def train(model, tokenizer, windows, args):
-    """Returns windows/s, without the first steps."""
-    def batches():
-        for examples in shuffled(windows, args.batch_size):
-            starts, ends = map(torch.tensor, zip(*map(target_of, examples)))
-            yield {**batch_of(tokenizer, examples),
-                   "start_positions": starts, "end_positions": ends}
-
-    return train_on(batches(), model, args.num_steps, args)
+def training_batch_of(tokenizer, windows):
+    starts, ends = map(torch.tensor, zip(*map(target_of, windows)))
+    return {**batch_of(tokenizer, windows), "start_positions": starts, "end_positions": ends}
 
 
 def spans_of(window, starts, ends):
@@ -95,10 +89,9 @@ def predict(model, tokenizer, windows, args):
     """{id: answer}."""
     model.eval()
     best, null = {}, {}
-    for first in range(0, len(windows), 32):
-        examples = windows[first:first + 32]
-        outputs = model(**batch_of(tokenizer, examples))
-        for window, starts, ends in zip(examples, outputs.start_logits, outputs.end_logits):
+    for part in in_parts(windows):
+        outputs = model(**batch_of(tokenizer, part))
+        for window, starts, ends in zip(part, outputs.start_logits, outputs.end_logits):
             name, size = window.question.id, len(window.offsets)
             none = float(starts[0] + ends[0])
             null[name] = min(none, null.get(name, none))
@@ -118,7 +111,7 @@ def main():
     model, tokenizer = loaded(AutoModelForQuestionAnswering, args)
     training, dev = (list(windows_of(tokenizer, list(read(path)), args))
                      for path in (args.train_file, args.dev_file))
-    rate = train(model, tokenizer, training, args)
+    rate = train_on(training, lambda part: training_batch_of(tokenizer, part), model, args.num_steps, args)
     with open(args.output_file, "w", encoding="utf-8") as file:
         json.dump(predict(model, tokenizer, dev, args), file)
     print(json.dumps({"rate": rate}))

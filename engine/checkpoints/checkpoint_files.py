@@ -96,6 +96,14 @@ def remove(directory: str, names: Sequence[str]) -> None:
     files.sync(directory)
 
 
+def remove_unfinished(directory: str) -> None:
+    """Removes values of checkpoints that have no index: their process was killed before it wrote that."""
+    for path in glob.glob(os.path.join(glob.escape(directory), f"{PREFIX}-*.data-?????-of-?????")):
+        if not exists(path.rpartition(".data-")[0]):
+            log.info(f"Removing {path}: its checkpoint was never finished")
+            os.remove(path)
+
+
 @contextlib.contextmanager
 def writing(path: str) -> Iterator[None]:
     """Turns TensorFlow's errors of the disk into an OSError that names `path`."""

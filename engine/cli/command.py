@@ -11,12 +11,11 @@ import os
 import signal
 import sys
 import warnings
-from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Callable, Dict, List, Optional, Union
 
 from absl import flags
 
 from engine import interruption, limits, log
-from engine.cli import foreign_flags, on_ray, shards
 from engine.disk import files
 from engine.errors import USER_ERROR_STATUS, UserError
 from engine.version import VERSION
@@ -54,13 +53,10 @@ def run(main: Callable[[flags.FlagValues], None],
         sys.stdout.reconfigure(encoding="utf-8")  # like all input, whatever the locale
     try:
         _print_help_or_version(argv, usage, flag_values)
-        argv = [argv[0], *_with_flag_files(argv[1:])]
         _parse(argv, flag_values)
         with interruption.InterruptNow():
-            _call(main, argv, flag_values)
+            _call(main, flag_values)
         _leave(0, "")
-    except flags.UnrecognizedFlagError as error:
-        exit_with(foreign_flags.explain(argv, flag_values) or error)
     except flags.Error as error:
         exit_with(error)
     except BrokenPipeError:
@@ -94,21 +90,20 @@ def run(main: Callable[[flags.FlagValues], None],
 
 def _parse(argv: List[str], values: flags.FlagValues) -> None:
     _require_utf8(argv[1:])
-    positional = values(argv)[1:]
+    try:
+        positional = values(argv)[1:]
+    except UnicodeDecodeError as error:
+        raise UserError(f"a file that --flagfile names is not UTF-8: {error}") from error
     if positional:
         raise UserError(f"Unexpected argument {positional[0]!r}: this command takes flags only "
                         "(--name=value).")
 
 
-def _call(main: Callable[[flags.FlagValues], None], argv: List[str], values: flags.FlagValues) -> None:
+def _call(main: Callable[[flags.FlagValues], None], values: flags.FlagValues) -> None:
     # Workers share the work of a training, and of nothing else.
     if not ("heartbeat_timeout" in values and values.do_train):
         cluster.run_on_chief(cluster.from_environment())
-    limits.require_threads()
-    if "ray_address" in values and shards.count_on_ray(values):
-        on_ray.run(main, argv, values)
-    else:
-        main(values)
+    main(values)
 
 
 def _leave(status: int, why: str) -> None:
@@ -124,22 +119,6 @@ def _print_help_or_version(argv: List[str], usage: str, values: flags.FlagValues
     if "--version" in argv[1:]:
         print(VERSION, flush=True)
         sys.exit(0)
-
-
-def _with_flag_files(arguments: Sequence[str], within: Tuple[str, ...] = ()) -> Iterator[str]:
-    """The arguments; in the place of each --flagfile the lines of that file, as absl reads them."""
-    rest = iter(arguments)
-    for argument in rest:
-        flag, equals, path = argument.partition("=")
-        if flag not in ("--flagfile", "-flagfile"):
-            yield argument
-            continue
-        path = os.path.expanduser(path if equals else next(rest, ""))
-        if path in within:
-            raise UserError(f"--flagfile={path} is read from itself")
-        lines = map(str.strip, files.read_text(path, "--flagfile").split("\n"))
-        yield from _with_flag_files(
-            [line for line in lines if line and not line.startswith(("#", "//"))], (*within, path))
 
 
 def _require_utf8(arguments: List[str]) -> None:

@@ -117,7 +117,7 @@ def find_devices(values: flags.FlagValues, training: bool, peers: Peers = NO_PEE
     wanted = settings.from_flags(values, DeviceSettings)
     xla = training and "xla" in values and values.xla
     # TensorFlow reads both settings when it opens the devices.
-    if xla is True or xla and runtime.SHARES_PROGRAMS:  # auto compiles nothing in TensorFlow 1.15
+    if xla is True or xla and runtime.XLA_BY_DEFAULT:  # auto compiles nothing in TensorFlow 1.15
         runtime.prepare_xla()
     precision = devices.chosen_precision(values)
     tensor_float_32 = runtime.allow_tensor_float_32(precision != devices.FLOAT32)

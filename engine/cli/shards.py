@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 from absl import flags
 
 from engine import log, settings
-from engine.disk import files, parts
+from engine.disk import parts
 from engine.disk.artifact import WHOLE, Artifact, State
 from engine.disk.provenance import Source
 from engine.errors import UserError
@@ -21,7 +21,7 @@ HELP_TOPIC = "Parts of the input"  # of the flags defined here
 # What does not change the output; of a model and of an input, the hashes count.
 _WITHOUT_EFFECT = frozenset((
     "input_file", "output_dir", "output_file", "num_gpus", "n_gpus", "num_cpu_replicas", "replicas_per_gpu",
-    "store_dir", "shard", "check_shards", "num_processes", "ray_address", "shards",
+    "store_dir", "shard", "check_shards", "num_processes",
     "skip_bad_lines"))  # of a finished part: without the flag, one with a bad line fails
 
 
@@ -56,11 +56,6 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_integer("check_shards", None, "Instead of working, lists which of N parts are missing or "
                          "were made from something else; the exit status is 1 if there are any.",
                          lower_bound=1, flag_values=values)
-    flags.DEFINE_string("ray_address", None, "Makes all parts on a Ray cluster, a part at a time on each GPU or, "
-                        "if it has none, on each core: local for one of this machine, auto for the one that "
-                        "this machine belongs to, or HOST:PORT. Needs --shards.", flag_values=values)
-    flags.DEFINE_integer("shards", None, "With --ray_address: the number of parts.", lower_bound=1,
-                         flag_values=values)
 
 
 def define_skip_flag(values: flags.FlagValues) -> None:
@@ -68,19 +63,6 @@ def define_skip_flag(values: flags.FlagValues) -> None:
     flags.DEFINE_bool("skip_bad_lines", False, "A line that is not UTF-8 gets {\"error\": why} in the "
                       "output, and does not end the command. Not for CSV, whose rows may have several "
                       "lines.", flag_values=values)
-
-
-def count_on_ray(values: flags.FlagValues) -> Optional[int]:
-    """The number of parts that --ray_address asks for; None without the flag."""
-    if not (values.ray_address or values.shards):
-        return None
-    if not (values.ray_address and values.shards):
-        raise UserError("--ray_address and --shards need each other: the cluster and the number of parts, "
-                        "for example --ray_address=local --shards=200")
-    if values.shard or values.check_shards:
-        raise UserError(f"--ray_address={values.ray_address} makes all parts: leave --shard and "
-                        "--check_shards out")
-    return values.shards
 
 
 def from_flags(values: flags.FlagValues, inputs: Optional[str] = "input_file") -> Optional[Shard]:
@@ -102,14 +84,6 @@ def from_flags(values: flags.FlagValues, inputs: Optional[str] = "input_file") -
         raise UserError(f"{flag}: must be I/N with I from 0 to N - 1, for example 0/8 for the first of 8 "
                         "parts")
     return Shard(*map(int, match.groups()))
-
-
-def num_lines(values: flags.FlagValues) -> int:
-    """The lines of the input that this part has done; 0 without a record."""
-    if not values.get_flag_value("output_file", None):
-        return 0
-    path = f"{from_flags(values).output(values.output_file)}.json"
-    return files.read_json(path, "the record").get("rows", 0) if os.path.exists(path) else 0
 
 
 def facts_of(values: flags.FlagValues, shard: Optional[Shard]) -> Dict[str, Any]:

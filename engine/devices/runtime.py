@@ -19,7 +19,7 @@ from tensorflow.python.platform import build_info
 IS_TENSORFLOW_1 = tf.VERSION.startswith("1.")
 HAS_BFLOAT16 = not IS_TENSORFLOW_1  # kernels of matrix products
 COMPILES_UPDATES = not IS_TENSORFLOW_1  # XLA, of functions that update variables
-SHARES_PROGRAMS = not IS_TENSORFLOW_1  # XLA's, between calls of a session that fetch different tensors
+XLA_BY_DEFAULT = not IS_TENSORFLOW_1  # 1.15 compiles neither all of a layer nor updates
 
 # A graph is many small, long-lived Python objects. Python's default garbage collection would take a
 # sixth of the time to build it.

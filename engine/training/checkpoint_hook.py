@@ -13,13 +13,15 @@ from engine.checkpoints import checkpoint_files, checkpoints
 from engine.disk import scratch
 from engine.errors import UserError
 from engine.training.evaluations import Evaluations
+from engine.training.settings import RunSettings
 from engine.workers.coordination import Peers
 
 
 def recover(output_dir: str) -> Optional[checkpoints.Checkpoint]:
     """Cleans up after an interrupted run; returns its newest checkpoint.
 
-    Removes damaged newer ones and rewrites the file `checkpoint`, so that Estimator starts from it.
+    Removes damaged newer ones, and values without an index, and rewrites the file `checkpoint`, so that Estimator
+    starts from it.
     """
     scratch.check_owner()
     os.makedirs(output_dir, exist_ok=True)
@@ -31,6 +33,7 @@ def recover(output_dir: str) -> Optional[checkpoints.Checkpoint]:
         names = checkpoint_files.list_checkpoints(output_dir)
         num_kept = names.index(os.path.basename(newest.path)) + 1
         checkpoint_files.remove(output_dir, names[num_kept:])
+    checkpoint_files.remove_unfinished(output_dir)
     return newest
 
 
@@ -130,7 +133,7 @@ def _without_updates(variables: Iterable[tf.Variable]) -> List[tf.Variable]:
 
 
 class SaveHook(tf.train.SessionRunHook):
-    """Saves a checkpoint every `every_steps` steps and at the end, but not before the first step.
+    """Saves a checkpoint every --save_checkpoints_steps and at the end, but not before the first step.
 
     With `evaluations`, also saves and evaluates each step that `is_evaluated`. Stops the training on
     early stopping, and after the step in which `signals` received a signal. Only the chief of several
@@ -138,19 +141,19 @@ class SaveHook(tf.train.SessionRunHook):
     takes the place of earlier ones.
     """
 
-    def __init__(self, output_dir: str, every_steps: int, keep_checkpoint_max: int,
-                 signals: interruption.InterruptLater, evaluations: Optional[Evaluations],
-                 is_evaluated: Callable[[int], bool], peers: Peers, replaced: Callable[[], None]):
+    def __init__(self, settings: RunSettings, first_step: int, signals: interruption.InterruptLater,
+                 evaluations: Optional[Evaluations], is_evaluated: Callable[[int], bool], peers: Peers,
+                 replaced: Callable[[], None]):
         self._replaced: Optional[Callable[[], None]] = replaced
-        self._output_dir = output_dir
-        self._every_steps = every_steps
-        self._keep_checkpoint_max = keep_checkpoint_max
+        self._output_dir = settings.output_dir
+        self._every_steps = settings.training.save_checkpoints_steps
+        self._keep_checkpoint_max = settings.training.keep_checkpoint_max
         self._signals = signals
         self._evaluations = evaluations
         self._is_evaluated = is_evaluated
         self._peers = peers
         # The last step done, and the step of the newest checkpoint.
-        self.step = self.saved_step = 0
+        self.step = self.saved_step = first_step
 
     @property
     def keeper(self) -> str:
@@ -165,14 +168,9 @@ class SaveHook(tf.train.SessionRunHook):
         return (f"{self.keeper} keeps step {newest.global_step}" if newest
                 else "no checkpoint was saved before it")
 
-    def begin(self) -> None:
-        """Finds the global step in the graph."""
-        self._global_step = tf.train.get_global_step()
-
     def after_create_session(self, session, coord) -> None:
-        """Reads the first step; from then on, signals wait for the end of a step."""
+        """From here on, signals wait for the end of a step."""
         self._saver, = tf.get_collection(tf.GraphKeys.SAVERS)
-        self.step = self.saved_step = int(session.run(self._global_step))
         self._signals.hold()  # from now on, a signal must not lose the steps done
 
     def after_run(self, run_context, run_values) -> None:

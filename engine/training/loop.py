@@ -28,7 +28,6 @@ from engine.training import (
 from engine.training.course import Course
 from engine.training.evaluations import Evaluate, Evaluations
 from engine.training.settings import RunSettings, Schedule, TrainingSettings
-from engine.workers.coordination import Peers
 
 
 class Run(NamedTuple):
@@ -43,6 +42,7 @@ class Run(NamedTuple):
     # Of the encoder; None: no FLOP/s are reported, and XLA is chosen as for BERT-base.
     config: Optional[modeling.BertConfig] = None
     evaluate: Optional[Evaluate] = None  # needed for evaluation during the training
+    dev_set: Optional[str] = None  # the hash of the set that judges it; None: there is none
     # Called before the first step; writes the model's files besides checkpoints.
     save_description: Callable[[], None] = lambda: None
     result_files: Sequence[str] = ()  # patterns of result files that a training invalidates
@@ -89,58 +89,32 @@ def take_steps(run: Run, evaluations: Optional[Evaluations] = None,
             finite.
         Interrupted: SIGTERM or Ctrl-C.
     """
-    settings, output_dir, last_step = (
-        run.settings.training, run.settings.output_dir, run.schedule.num_train_steps)
+    output_dir, last_step, devices = run.settings.output_dir, run.schedule.num_train_steps, run.devices
     earlier = checkpoint_hook.recover(output_dir)
     first_step = earlier.global_step if earlier else 0
-    source, peers = run.data.make_source()._replace(dynamic_padding=settings.dynamic_padding), run.devices.peers
-    plan = run.course.plan(source, settings.seed, run.window_batches)
-    source = run.data.complete(source, run.course.examples(plan))
-    source = xla.bucketed(source, plan, settings, run.devices,
-                          run.config or modeling.BertConfig(vocab_size=1), last_step, output_dir)
+    source, plan = _examples(run)
     initial_values = checkpoints.InitialValues(
-        None if earlier else run.settings.init_checkpoint, settings.seed, is_frozen=settings.freezes,
-        values=run.output_layer.values if run.output_layer else {})
+        None if earlier else run.settings.init_checkpoint, run.settings.training.seed,
+        is_frozen=run.settings.training.freezes, values=run.output_layer.values if run.output_layer else {})
     reached = _throughput(run, source)
-    curves = summaries.TrainingSummaries(output_dir, last_step, run.devices, reached)
-    progress = step_hook.TrainingProgress(first_step, last_step, run.devices, reached)
-    signals = interruption.InterruptLater(is_shared=bool(peers.others))
+    curves = summaries.TrainingSummaries(output_dir, last_step, devices, reached)
+    progress = step_hook.TrainingProgress(first_step, last_step, devices, reached)
+    signals = interruption.InterruptLater(is_shared=bool(devices.peers.others))
     saver = checkpoint_hook.SaveHook(
-        output_dir, settings.save_checkpoints_steps, settings.keep_checkpoint_max, signals, evaluations,
-        run.is_evaluated, peers, run.replaced)
+        run.settings, first_step, signals, evaluations, run.is_evaluated, devices.peers, run.replaced)
 
     def hooks_of(replicas: Sequence[step_hook.Replica]) -> List[tf.train.SessionRunHook]:
-        first, compiles = replicas[0], source.buckets is not None and runtime.SHARES_PROGRAMS
-        listeners = [
-            # Before anyone takes note of a loss that ends the training; float16 skips such a step instead.
-            settings.precision != FLOAT16 and functools.partial(_check_loss, saver.kept),
-            # Before the check of what is learnt, which reads the curves.
-            curves.add,
-            # Before the warning of that check, which thus stands below the step that it is about.
-            progress.add,
-            # Last, with all that is known of the step.
-            run.data.baseline and peers.is_chief and learning.LearningCheck(
-                output_dir, settings, run.schedule, plan, run.data.baseline,
-                bool(run.settings.init_checkpoint), bool(run.data.fit)).add]
         hooks = [
             # First: before anything works in a session that is made anew.
-            stop_together.OneSession(peers),
+            stop_together.OneSession(devices.peers),
             # All workers know of a signal before the saver stops for it.
-            peers.others and stop_together.SharedSignals(signals, first.signals),
-            # Before the saver, from which on a signal waits for a step: compiling may take minutes.
-            compiles and xla.CompileAhead(
-                replicas, xla.first_steps(source, plan, range(first_step, last_step)),
-                functools.partial(batches.training_share, source, plan, run.devices.own_replicas,
-                                  settings.examples_per_replica),
-                one_by_one=(first.pool is not None or settings.gradient_accumulation_steps > 1
-                            or settings.recompute_layers or settings.freeze_layers > 0)),
+            devices.peers.others and stop_together.SharedSignals(signals, replicas[0].signals),
             # Before the saver, which takes from the graph what this one puts there to save and restore.
             checkpoint_hook.RestoreHook(initial_values, earlier),
             # Before the saver: what the listeners write of a step is on disk before its checkpoint, and a
             # step that they refuse is not saved.
-            step_hook.StepHook(
-                replicas, first_step, run.global_batch_size, list(filter(None, listeners)),
-                run.data.loss_unit),
+            step_hook.StepHook(replicas, first_step, run.global_batch_size,
+                               _listeners(run, plan, curves, progress, saver), run.data.loss_unit),
             # After all that belongs to a step: saves it, evaluates it and decides whether it is the last.
             saver,
             # They measure steps that are done and saved.
@@ -149,17 +123,39 @@ def take_steps(run: Run, evaluations: Optional[Evaluations] = None,
 
     estimator = tf.estimator.Estimator(
         _model_fn(run, source, initial_values, hooks_of), config=_config(run))
+    with curves, progress, _explained_end(run, signals, saver, source, plan):
+        estimator.train(lambda: batches.training_dataset(
+            source, plan, replicas=devices.own_replicas, first_step=first_step, last_step=last_step,
+            per_replica_batch_size=run.settings.training.examples_per_replica), max_steps=last_step)
 
-    def input_fn() -> tf.data.Dataset:
-        return batches.training_dataset(
-            source, plan, replicas=run.devices.own_replicas, first_step=first_step,
-            last_step=last_step, per_replica_batch_size=settings.examples_per_replica)
 
-    # Memory first: of a full card and of a lost worker, TensorFlow raises the same error.
-    with signals, curves, progress, _explained_end(signals, saver, last_step, peers), \
-            out_of_memory_explained(lambda: _describe_step(
-                saver.step or first_step, source, plan, settings) + saver.kept()):
-        estimator.train(input_fn, max_steps=last_step)
+def _examples(run: Run) -> Tuple[batches.Source, TrainingPlan]:
+    """What the training reads, and in which order."""
+    settings = run.settings.training
+    source = run.data.make_source()._replace(dynamic_padding=settings.dynamic_padding)
+    plan = run.course.plan(source, settings.seed, run.window_batches)
+    source = run.data.complete(source, run.course.examples(plan))
+    return xla.bucketed(source, plan, settings, run.devices, run.config or modeling.BertConfig(vocab_size=1),
+                        run.schedule.num_train_steps, run.settings.output_dir), plan
+
+
+def _listeners(run: Run, plan: TrainingPlan, curves: summaries.TrainingSummaries,
+               progress: step_hook.TrainingProgress, saver: checkpoint_hook.SaveHook
+               ) -> List[Callable[[step_hook.Step], None]]:
+    """Who is told of each step, in this order."""
+    settings = run.settings.training
+    listeners = [
+        # Before anyone takes note of a loss that ends the training; float16 skips such a step instead.
+        settings.precision != FLOAT16 and functools.partial(_check_loss, saver.kept),
+        # Before the check of what is learnt, which reads the curves.
+        curves.add,
+        # Before the warning of that check, which thus stands below the step that it is about.
+        progress.add,
+        # Last, with all that is known of the step.
+        run.data.baseline and run.devices.peers.is_chief and learning.LearningCheck(
+            run.settings.output_dir, settings, run.schedule, plan, run.data.baseline,
+            bool(run.settings.init_checkpoint), bool(run.data.fit)).add]
+    return list(filter(None, listeners))
 
 
 def _throughput(run: Run, source: batches.Source) -> throughput.Throughput:
@@ -182,21 +178,26 @@ def _check_loss(kept: Callable[[], str], step: step_hook.Step) -> None:
 
 
 @contextlib.contextmanager
-def _explained_end(signals: interruption.InterruptLater, saver: checkpoint_hook.SaveHook,
-                   last_step: int, peers: Peers) -> Iterator[None]:
-    """Raises Interrupted after the step in which a signal was received."""
+def _explained_end(run: Run, signals: interruption.InterruptLater, saver: checkpoint_hook.SaveHook,
+                   source: batches.Source, plan: TrainingPlan) -> Iterator[None]:
+    """Holds signals until a step ends; turns them, a full memory and the loss of a worker into errors that say so."""
+    def size() -> str:
+        return _describe_step(saver.step, source, plan, run.settings.training) + saver.kept()
+
     try:
-        yield
+        # Memory first: of a full card and of a lost worker, TensorFlow raises the same error.
+        with signals, out_of_memory_explained(size):
+            yield
     except interruption.Interrupted:
         if not signals.received:
             raise
     except stop_together.ERRORS_OF_LOSS as error:
-        stop_together.explain(error, peers)
+        stop_together.explain(error, run.devices.peers)
         raise
     if signals.received:
         raise interruption.Interrupted(
             signals.received, f"{saver.keeper} has a checkpoint at step "
-            f"{saver.saved_step} of {last_step}; the same command resumes from there")
+            f"{saver.saved_step} of {run.schedule.num_train_steps}; the same command resumes from there")
 
 
 def _describe_step(step: int, source: batches.Source, plan: TrainingPlan,
@@ -209,7 +210,7 @@ def _describe_step(step: int, source: batches.Source, plan: TrainingPlan,
 
 
 def _gradients_of(run: Run, initial_values: checkpoints.InitialValues, is_compiled: bool):
-    """A function from a replica's batch to its loss, gradients and pool (None: its loss needs none).
+    """A function from a replica's batch to its loss and gradients.
 
     The gradients are in the order of the trainable variables; None where the loss does not depend on one.
     """
@@ -229,10 +230,9 @@ def _gradients_of(run: Run, initial_values: checkpoints.InitialValues, is_compil
             with initial_values.scope():
                 return run.data.forward(part, Mode(True, seed, computation))
 
-        loss_of = pool.Loss(outputs_of, micro_batches, replica)
         loss, pairs = optimization.mean_gradients(
-            loss_of, micro_batches, *loss_scale, compiled=is_compiled)
-        return loss, [gradient for gradient, _ in pairs], loss_of.pool
+            pool.Loss(outputs_of, micro_batches, replica), micro_batches, *loss_scale, compiled=is_compiled)
+        return loss, [gradient for gradient, _ in pairs]
     return gradients_of
 
 
@@ -250,12 +250,11 @@ def _model_fn(run: Run, source: batches.Source, initial_values: checkpoints.Init
         completed = step_hook.completed_steps()
         features = {name: _on_card(values) for name, values in features.items()}
         loss_scale = optimization.LossScale.create() if settings.scales_loss else None
-        loss, gradients, pooled = on_replica(
+        loss, gradients = on_replica(
             features, completed, runtime.replica_number(devices.own_replicas.start),
             *([tf.convert_to_tensor(loss_scale.value)] if loss_scale else []))
-        gradients = list(zip(gradients, tf.trainable_variables()))
         update = optimization.create_update(
-            gradients, settings.learning_rate, *course.nominal, place=course.place,
+            list(zip(gradients, tf.trainable_variables())), settings.learning_rate, *course.nominal, place=course.place,
             optimizer=settings.optimizer, layer_lr_decay=settings.layer_lr_decay,
             lr_schedule=settings.lr_schedule, min_lr_ratio=settings.min_lr_ratio,
             loss_scale=loss_scale, transfer_dtype=tf.as_dtype(settings.transfer),
@@ -269,8 +268,7 @@ def _model_fn(run: Run, source: batches.Source, initial_values: checkpoints.Init
                 mean_loss, signals = stop_together.mean_loss(loss)
         else:
             mean_loss = step_hook.mean_over_replicas(loss)
-        replica = step_hook.Replica(
-            features, completed, gradients, pooled, update, mean_loss, signals)
+        replica = step_hook.Replica(completed, update, mean_loss, signals)
         # Estimator ends a training on a NaN loss, even if the step was skipped. So it gets a loss
         # of 0; `_check_loss` checks the true one. Of the hooks it takes the first replica's.
         return tf.estimator.EstimatorSpec(

@@ -24,10 +24,6 @@ class Loss:
     the vectors of all (Gao et al., "Scaling Deep Contrastive Learning Batch Size under Memory
     Limited Setup").
 
-    Attributes:
-        pool: the vectors of all examples of the step, once the first micro-batch is computed; None
-            for a model with another loss.
-
     Args:
         outputs_of: computes a micro-batch. It is called as `mean_gradients` calls its function
             and, for a loss over the pool, once more in a loop.
@@ -36,7 +32,7 @@ class Loss:
 
     def __init__(self, outputs_of: Callable[[Index], Outputs], num_micro_batches: int,
                  replica: tf.Tensor):
-        self.pool: Optional[tf.Tensor] = None
+        self._pool: Optional[tf.Tensor] = None  # the vectors of all examples of the step, once they are known
         self._outputs_of = outputs_of
         self._num_micro_batches = num_micro_batches
         self._replica = replica
@@ -46,13 +42,13 @@ class Loss:
         if outputs.pooled is None:
             return outputs.loss
         vectors = outputs.pooled.vectors
-        if self.pool is None:
-            self.pool = _exchanged(_without_gradient(_of_all_micro_batches(
+        if self._pool is None:
+            self._pool = _exchanged(_without_gradient(_of_all_micro_batches(
                 vectors, self._outputs_of, self._num_micro_batches)), self._replica)
         parts = tf.distribute.get_strategy().num_replicas_in_sync * self._num_micro_batches
         own = self._replica * self._num_micro_batches + index
         change = _placed(vectors - tf.stop_gradient(vectors), own, parts)  # zero, with a gradient
-        loss = outputs.pooled.loss(self.pool + change)
+        loss = outputs.pooled.loss(self._pool + change)
         value = tf.stop_gradient(loss)
         return value + parts * (loss - value)
 

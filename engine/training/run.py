@@ -6,17 +6,14 @@ run's record, and trains.
 """
 
 import base64
-import contextlib
-import fnmatch
 import glob
 import os
-from typing import Any, Dict, Iterator, Optional, Set
+from typing import Any, Dict, Optional
 
 import numpy as np
 
 from engine import log
-from engine.checkpoints import checkpoint_files, checkpoints
-from engine.disk import scratch
+from engine.checkpoints import checkpoints
 from engine.errors import UserError
 from engine.model import FittedLayer
 from engine.progress import counted
@@ -46,6 +43,8 @@ def train(run: Run) -> None:
     # The evaluation that an earlier process owes, after which the training may be over.
     evaluations = None
     if settings.evaluation.during_training:
+        if checkpoints.read_evaluations(output_dir)["evaluations"]:
+            run_record.check_dev_set(output_dir, run.dev_set)
         evaluations = Evaluations(output_dir, settings.evaluation, run.evaluate, peers)
         evaluations.catch_up(run.is_evaluated)
     if not (_is_finished(run) or evaluations and evaluations.should_stop_early()):
@@ -62,10 +61,10 @@ def train(run: Run) -> None:
                            replaced=lambda: _remove_results(run, with_evaluations=evaluations is None))
         record = record._replace(
             warning=resumed and resumed.warning or None, batches=run.batches if run.course.is_changed else None,
-            compiled_lengths=resumed.compiled_lengths if resumed else None, dev_set=resumed and resumed.dev_set or None,
+            compiled_lengths=resumed.compiled_lengths if resumed else None, dev_set=run.dev_set,
             output_layer=resumed.output_layer if resumed else run.output_layer and run.output_layer.summary)
         # From the first step to the last checkpoint.
-        with run_record.recording(output_dir, record, peers.is_chief), _completed(run, record):
+        with run_record.recording(output_dir, record, peers.is_chief):
             loop.take_steps(run, evaluations)
     peers.wait_for_chief()
 
@@ -108,32 +107,6 @@ def _output_layer(run: Run) -> Optional[FittedLayer]:
     return sent and FittedLayer({
         name: np.frombuffer(base64.b64decode(data), np.float32).reshape(shape)
         for name, (shape, data) in sent["values"].items()}, sent["summary"])
-
-
-@contextlib.contextmanager
-def _completed(run: Run, record: run_record.Record) -> Iterator[None]:
-    """A context that writes again what is removed in it of the files of the output directory, or says so."""
-    output_dir = run.settings.output_dir
-    before = {name for name in _files_in(output_dir) if not any(
-        fnmatch.fnmatch(name, pattern) for pattern in (*run.result_files, checkpoints.EVALUATIONS))}
-    try:
-        yield
-    finally:
-        gone = before - _files_in(output_dir)
-        if gone and run.devices.peers.is_chief:
-            with contextlib.suppress(OSError):
-                run_record.write(output_dir, run_record.load(output_dir) or record)
-                run.save_description()
-            left = gone - _files_in(output_dir)
-            log.warn(f"removed from {output_dir} during the training: {', '.join(sorted(gone))}; "
-                     + (f"not written again: {', '.join(sorted(left))}" if left else "written again"))
-
-
-def _files_in(folder: str) -> Set[str]:
-    """The names of the files in a folder that a training does not replace."""
-    names = os.listdir(folder) if os.path.isdir(folder) else ()
-    return {name for name in names if os.path.isfile(os.path.join(folder, name))
-            and not name.startswith((checkpoint_files.PREFIX, scratch.PREFIX))}
 
 
 def _announce(run: Run) -> None:

@@ -43,7 +43,7 @@ class Record(NamedTuple):
     # The lengths of batches for which XLA compiles, none where it is off; None: not decided.
     compiled_lengths: Optional[List[int]] = None
     output_layer: Optional[Mapping[str, Any]] = None  # how good it was before the first step, if it was fitted
-    dev_set: Optional[str] = None  # of a try that has ended: the hash of the set that judged it
+    dev_set: Optional[str] = None  # the hash of the set that judges it; versions before have none
 
     @property
     def all_settings(self) -> Dict[str, Any]:
@@ -73,7 +73,7 @@ def keep_settings(values: flags.FlagValues, peers: Peers) -> None:
     """
     if not values.do_train:
         return
-    record = peers.from_chief("recorded settings", lambda: _resumed_settings(values.output_dir))
+    record, facts = peers.from_chief("recorded settings", lambda: _resumed_settings(values.output_dir))
     given = {name for name in values if values[name].present}
     given.update(*(names for names in _ALTERNATIVES if names & given))
     if not values.do_eval:  # a training alone evaluates nothing on the way
@@ -85,27 +85,28 @@ def keep_settings(values: flags.FlagValues, peers: Peers) -> None:
         value = record.get(f"--{name}", flag.value)
         if value == flag.value:
             continue
+        if flag.value is not None or f"--{name}" not in facts:  # else the command would choose what the run is
+            kept.append(f"--{name}={value}")
         try:
             flag.value = flag.parser.parse(value)
         except (TypeError, ValueError) as error:
             raise UserError(f"{os.path.join(values.output_dir, FILE)}: {value!r} is no value of "
                             f"--{name} ({error}); give that flag") from error
-        kept.append(f"--{name}={value}")
     if kept:
         log.info(f"{values.output_dir} is resumed with its recorded {', '.join(kept)}")
 
 
-def _resumed_settings(output_dir: Optional[str]) -> Dict[str, Any]:
-    """The recorded settings of the run that a training in this directory resumes; or else none.
+def _resumed_settings(output_dir: Optional[str]) -> Tuple[Dict[str, Any], List[str]]:
+    """The recorded settings of the run that a training in this directory resumes, or else none; its facts' names.
 
     None is no value: the run had no use for the setting, and its flag keeps its default.
     """
     record = _resumed(output_dir) if output_dir else None
     if not record:
-        return {}
+        return {}, []
     of_each_try = () if checkpoints.latest(output_dir) else ("--seed", "--learning_rate")
     return {name: value for name, value in record.all_settings.items() if name.startswith("--")
-            and name not in of_each_try and value is not None}
+            and name not in of_each_try and value is not None}, [*record.facts]
 
 
 def _resumed(output_dir: str) -> Optional[Record]:
@@ -148,6 +149,14 @@ def check(output_dir: str, facts: Mapping[str, Any]) -> None:
     for name, change in _changes({**record.settings, **record.facts}, facts).items():
         raise UserError(f"--output_dir={output_dir} belongs to a run with another {name}: "
                         f"{change}; use another --output_dir")
+
+
+def check_dev_set(output_dir: str, dev_set: Optional[str]) -> None:
+    """Raises a UserError if another dev set has judged a training, whose scores the new ones would be compared with."""
+    record = load(output_dir)
+    if record and record.dev_set not in (None, dev_set):
+        raise UserError(f"{output_dir} is a training that another dev set has judged; use that set again, or another "
+                        "--output_dir; to evaluate a trained model on this set, leave out --do_train and the tries")
 
 
 def check_model(folder: str, flag: str, facts: Mapping[str, Any]) -> None:

@@ -77,7 +77,7 @@ class TrainingSettings:
         "for its gradient: less memory, more time, the same result.")
     xla: Union[bool, str] = setting(
         AUTO, "Compile the encoder's layers with XLA in training, for at most eight lengths of batches. "
-        "auto: on cards with TensorFlow 2.15, if that is estimated to save time.")
+        "auto: on cards with TensorFlow 2.15, in trainings of at least 1,000 steps.")
     dynamic_padding: bool = setting(
         True, "Pad each batch to its longest example; false pads it to --max_seq_length.")
     seed: int = setting(

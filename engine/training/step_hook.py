@@ -4,13 +4,12 @@ import collections
 import dataclasses
 import math
 import time
-from typing import Callable, Deque, Dict, List, NamedTuple, Optional, Sequence
+from typing import Callable, Deque, NamedTuple, Optional, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 import multigpu_optimizer
-import optimization
 from engine import log, progress
 from engine.devices.devices import Devices
 from engine.training.throughput import Throughput
@@ -37,10 +36,7 @@ class Signals(NamedTuple):
 @dataclasses.dataclass(frozen=True)
 class Replica:
     """The tensors of a step on a replica. No tuple: a strategy would take it apart."""
-    features: Dict[str, tf.Tensor]
     completed: tf.Tensor  # see `completed_steps`
-    gradients: List[optimization.GradientAndVariable]
-    pool: Optional[tf.Tensor]  # see `pool.Loss`
     update: multigpu_optimizer.Update
     loss: tf.Tensor  # the mean over all replicas
     signals: Optional[Signals]  # None without other workers

@@ -6,7 +6,7 @@ multiplication and an addition each, of real tokens, without recomputation, head
 """
 
 import re
-from typing import Dict, NamedTuple, Optional, Tuple
+from typing import Dict, NamedTuple, Optional
 
 import numpy as np
 
@@ -15,40 +15,32 @@ from modeling import BertConfig
 
 
 class _Peak(NamedTuple):
-    """A card by NVIDIA's data sheets: TFLOP/s in dense products, 0 for no such units; memory."""
+    """A card's TFLOP/s in dense products by NVIDIA's data sheets, 0 for no such units."""
     float32: float
     tf32: float  # 0: TensorFlow's default is float32
     float16: float
     bfloat16: float
-    memory: float  # GB/s
 
 
 # By a regular expression for the card's name; the first that matches counts.
 _PEAKS = {
-    "H100 PCIe": _Peak(51.2, 378, 756, 756, 2000),
-    "H100 NVL": _Peak(60.0, 418, 835, 835, 3900),
-    "GH200": _Peak(66.9, 495, 989, 989, 4000),
-    "H200": _Peak(66.9, 495, 989, 989, 4800),
-    "H100": _Peak(66.9, 495, 989, 989, 3350),
-    "A100.*80GB": _Peak(19.5, 156, 312, 312, 2039),
-    "A100": _Peak(19.5, 156, 312, 312, 1555),
-    r"A30\b": _Peak(10.3, 82, 165, 165, 933),
-    r"A40\b": _Peak(37.4, 74.8, 150, 150, 696),
-    r"A10\b": _Peak(31.2, 62.5, 125, 125, 600),
-    "L40S": _Peak(91.6, 183, 362, 362, 864),
-    r"L4\b": _Peak(30.3, 60, 121, 121, 300),
-    "V100.*PCI": _Peak(14.0, 0, 112, 0, 900),
-    "V100": _Peak(15.7, 0, 125, 0, 900),
-    r"T4\b": _Peak(8.1, 0, 65, 0, 320),
-    "P100": _Peak(9.3, 0, 18.7, 0, 732),
+    "H100 PCIe": _Peak(51.2, 378, 756, 756),
+    "H100 NVL": _Peak(60.0, 418, 835, 835),
+    "H100|H200": _Peak(66.9, 495, 989, 989),
+    "A100": _Peak(19.5, 156, 312, 312),
+    r"A30\b": _Peak(10.3, 82, 165, 165),
+    r"A40\b": _Peak(37.4, 74.8, 150, 150),
+    r"A10\b": _Peak(31.2, 62.5, 125, 125),
+    "L40S": _Peak(91.6, 183, 362, 362),
+    r"L4\b": _Peak(30.3, 60, 121, 121),
+    "V100.*PCI": _Peak(14.0, 0, 112, 0),
+    "V100": _Peak(15.7, 0, 125, 0),
+    r"T4\b": _Peak(8.1, 0, 65, 0),
+    "P100": _Peak(9.3, 0, 18.7, 0),
     # With sums in float32, as in training, which are slower on gaming cards.
-    "RTX 4090": _Peak(82.6, 82.6, 165, 165, 1008),
-    "RTX 3090": _Peak(35.6, 35.6, 71, 71, 936),
+    "RTX 4090": _Peak(82.6, 82.6, 165, 165),
+    "RTX 3090": _Peak(35.6, 35.6, 71, 71),
 }
-
-
-# Of a card that is not listed.
-_UNKNOWN = _PEAKS["A100"]
 
 
 class Throughput(NamedTuple):
@@ -96,13 +88,6 @@ def peak(devices: Devices, precision: str) -> Optional[float]:
             return None
         total += (getattr(known, precision) or known.float32) * 1e12
     return total * len(devices.peers.cluster.addresses) or None
-
-
-def rates(devices: Devices, precision: str) -> Tuple[float, float]:
-    """FLOP/s and bytes/s of a run's card with the slowest memory; those of an A100 for unknown cards."""
-    card = min([_listed(card.name) or _UNKNOWN for card in devices.cards_in_use] or [_UNKNOWN],
-               key=lambda card: card.memory)
-    return (getattr(card, precision) or card.float32) * 1e12, card.memory * 1e9
 
 
 def _listed(name: str) -> Optional[_Peak]:

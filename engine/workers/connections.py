@@ -74,14 +74,14 @@ class Connections:
             listener.close()
 
     def _take_port(self) -> None:
-        index, end = self._cluster.index, time.monotonic() + _PORT_SECONDS
+        own, end = self._cluster.addresses[self._cluster.index], time.monotonic() + _PORT_SECONDS
         while not self._listeners:
             try:
-                self._listeners = messages.listen(self._cluster.addresses[index])
+                self._listeners = messages.listen(messages.host_and_port(own)[1])
             except OSError as error:
                 if time.monotonic() > end:
                     raise UserError(
-                        f"{self._cluster.name(index)}: its port cannot be opened: "
+                        f"{self._cluster.name(self._cluster.index)}: its port cannot be opened: "
                         f"{error.strerror}; stop the process that uses it, or choose "
                         "another port") from error
                 time.sleep(_RETRY_SECONDS)

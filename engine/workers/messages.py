@@ -11,7 +11,7 @@ import json
 import socket
 import threading
 import time
-from typing import Any, Deque, Dict, FrozenSet, List, Optional, Set, Tuple
+from typing import Any, Deque, Dict, FrozenSet, List, Optional, Tuple
 
 from engine import log
 
@@ -24,7 +24,7 @@ _LONGEST_TEXT = 1000  # characters of a text for people
 
 _LOCK_SECONDS = 1.0
 _READ_BYTES = 1 << 20
-_NOT_OURS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+_NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)  # of a kind of addresses that this machine has not
 
 
 def decode(line: bytes, *kinds: Kind) -> Message:
@@ -130,47 +130,25 @@ def connect(address: str, seconds: float) -> Link:
     return Link(connection)
 
 
-def listen(address: str) -> List[socket.socket]:
-    """Listens at a worker's address if it is this machine's own, else on all interfaces.
-
-    In a container or behind a router, the address is not the machine's own. A name that resolves to
-    the loopback interface here, as in Debian's set-up, resolves to a real one elsewhere.
-    """
-    host, port = host_and_port(address)
-    addresses = _addresses(host, port)
-    is_loopback = any(where[0].startswith(("127.", "::1")) for _, where in addresses)
-    if is_loopback and not (host.startswith("127.") or host in ("localhost", "::1")):
-        addresses = set()
-    return _listeners(addresses) or _listeners(_addresses(None, port))
-
-
 def host_and_port(address: str) -> Tuple[str, int]:
     """Splits the address of a worker, HOST:PORT; brackets around the host may go."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
 
 
-def _addresses(host: Optional[str], port: int) -> Set[Tuple[int, Tuple]]:
-    """The families and addresses of a name, of all interfaces for None; empty if it is unknown."""
-    with contextlib.suppress(socket.gaierror, UnicodeError):
-        return {(family, where) for family, _, _, _, where in socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)}
-    return set()
-
-
-def _listeners(addresses: Set[Tuple[int, Tuple]]) -> List[socket.socket]:
-    """Listens at each of the addresses that belongs to this machine."""
+def listen(port: int) -> List[socket.socket]:
+    """Listens at a port on all interfaces, as TensorFlow's server does there later."""
     listeners = []
     with contextlib.ExitStack() as undo:
-        for family, where in addresses:
+        for family, host in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
             try:
                 listener = undo.enter_context(socket.socket(family, socket.SOCK_STREAM))
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 if family == socket.AF_INET6:
                     listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                listener.bind(where)
+                listener.bind((host, port))
             except OSError as error:
-                if error.errno not in _NOT_OURS:
+                if error.errno not in _NOT_HERE:
                     raise
                 continue
             listener.listen(socket.SOMAXCONN)

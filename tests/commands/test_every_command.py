@@ -153,7 +153,7 @@ def test_a_signal_more_steps_and_a_repetition_lose_nothing_and_commands_say_what
     make_data(of, model)
     assert {module: lines for module, lines in of.noise.items() if lines} == {}
     others = {run.split(" ")[0] for run in RUNS} - {run.split(" ")[0] for run in TRIED}
-    assert {*of.noise, "engine.launch", *others, *(READERS[run] for run in READERS if run in others)} == {
+    assert {*of.noise, *others, *(READERS[run] for run in READERS if run in others)} == {
         *commands(), "engine.count_replicas"}
 
 

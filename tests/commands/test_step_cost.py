@@ -1,16 +1,12 @@
 """What a step asks of a card, counted in real graphs and in one worked out by hand."""
 
-import numpy as np
 import pytest
 
 from replication import graph_functions
-import modeling
 from benchmarks import page_tables, report, step_cost, step_graph
 from benchmarks.step_cost import Cost
 from benchmarks.step_graph import Workload
 from conftest import on_tensorflow_2
-from engine.training import xla
-from engine.training.settings import TrainingSettings
 
 import tensorflow.compat.v1 as tf
 
@@ -48,17 +44,6 @@ def test_a_step_asks_of_a_card_what_the_newest_results_say(changes):
     row = {"step": step_cost.describe("base", workload),
            **step_cost.figures(workload, step_cost.step_costs(workload)), "published, examples/s": ""}
     assert report.table([row]).splitlines()[-1] in page_tables.newest_tables()[step_cost.STEPS]
-
-
-def test_the_estimate_that_decides_on_xla_is_that_of_the_counted_step():
-    settings = TrainingSettings(precision="float16")
-    config = modeling.BertConfig(vocab_size=30522, num_hidden_layers=3)
-    card = step_cost.CARDS["A100"]
-    for compiled in (False, True):
-        micro_batch, update = xla.seconds_of(np.array([128]), settings, config, (
-            card.flops["float16"], card.memory), compiled)
-        costs = step_cost.step_costs(Workload(3, 768, 32, 128, precision="float16", xla=compiled))
-        assert micro_batch + update == pytest.approx(card.seconds(costs, "float16"), rel=0.3)
 
 
 def test_a_crf_launches_as_many_kernels_for_any_number_of_words():

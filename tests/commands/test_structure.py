@@ -60,8 +60,8 @@ OWNERS = {
     "Estimator": {"engine/training/loop.py"},
     # The second makes specs for the Estimators of other programs.
     "EstimatorSpec": {"engine/training/loop.py", "tasks/google_interface.py"},
-    # Imports do not show what this loads. A worker of Ray loads the command that it is to run.
-    "import_module": {"runs/kinds.py", "engine/cli/on_ray.py"},
+    # Imports do not show what this loads.
+    "import_module": {"runs/kinds.py"},
     "contrib": set()}
 
 
@@ -104,7 +104,7 @@ def test_what_others_may_have_written_is_opened_where_it_is_looked_at_first():
         return getattr(node.func, "id", "") == "open" and not any(
             letter in mode for mode in modes for letter in "wax")
     assert files_with(reads) == {
-        "engine/disk/files.py", "engine/cli/foreign_flags.py", "serving/app.py", "engine/disk/parts.py",
+        "engine/disk/files.py", "serving/app.py", "engine/disk/parts.py",
         "modeling.py", "tokenization.py", "engine/disk/artifact.py"}
 
 

@@ -12,7 +12,7 @@ import run_classifier
 from commands import arguments
 from conftest import ROOT
 from engine import count_replicas
-from engine.cli import device_flags, worker_main
+from engine.cli import device_flags
 from engine.devices import devices, gpus, runtime
 from engine.errors import UserError
 
@@ -85,26 +85,6 @@ def test_cuda_counts_cards_as_nvidia_smi_and_a_users_setting_stays():
     assert subprocess.check_output(
         [sys.executable, "-c", code], cwd=ROOT, env={**environment, "CUDA_CACHE_MAXSIZE": "7"},
         universal_newlines=True) == "PCI_BUS_ID 7\n"
-
-
-# --- The cards of each of a machine's processes ---------------------------------------------
-
-
-@pytest.mark.parametrize("visible, processes, shares", [
-    ("0,1,2,3", 4, ["0", "1", "2", "3"]), ("GPU-a, GPU-b", 2, ["GPU-a", "GPU-b"]), ("3,1", 1, ["3,1"]),
-    ("", 2, ["", ""]), ("-1", 2, ["-1", "-1"]), (None, 2, ["0,1", "2,3"]), (None, 1, [None])])
-def test_the_visible_cards_are_shared_out(visible, processes, shares, machine):
-    machine(A100, A100, V100, V100)
-    for index, share in enumerate(shares):
-        environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-        worker_main.take_cards(environment, index, processes)
-        assert environment.get("CUDA_VISIBLE_DEVICES") == share
-
-
-def test_cards_that_cannot_be_shared_out_evenly_are_refused(machine):
-    machine(A100, A100, V100, V100)
-    with pytest.raises(UserError, match=r"4 cards \(0,1,2,3\) cannot be shared out evenly among 3"):
-        worker_main.take_cards({}, 0, 3)
 
 
 # --- The devices of a run ------------------------------------------------------------------

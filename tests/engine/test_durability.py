@@ -12,9 +12,9 @@ import pytest
 
 import processes
 from commands import arguments, run_command, start_command
-from benchmarks.faulty_disk import library, read_log
 from conftest import ROOT, on_tensorflow_1, write_cola
 from engine.disk import scratch
+from faulty_disk import library, read_log
 
 # Of what is not put in place: these, and what is written as it grows.
 NOT_PUT = re.compile(re.escape(scratch.PREFIX) + r"|tfevents|\.part$|\.lock$")

@@ -79,28 +79,27 @@ def test_a_slow_link_and_a_short_cut_are_borne(network, workers):
 
 
 @pytest.mark.parametrize("network", [2], indirect=True)
-def test_the_launcher_waits_for_a_link_and_starts_all_again(network, tmp_path):
+def test_the_script_waits_for_a_link_and_starts_all_again(network, tmp_path):
     path = network.install_ssh(tmp_path / "bin")
-    launcher = subprocess.Popen(
-        [*network.hosts[0].enter, sys.executable, "-m", "engine.launch",
-         f"--hosts={','.join(host.address for host in network.hosts)}", "--",
+    script = subprocess.Popen(
+        [*network.hosts[0].enter, "scripts/hosts.sh", ",".join(host.address for host in network.hosts),
          "-m", "tests.helpers.toy_worker", "--call=hang_once",
          f"--arguments={json.dumps([str(tmp_path)])}",
          f"--heartbeat_timeout={HEARTBEAT_SECONDS}"],
         cwd=ROOT, stderr=subprocess.PIPE, universal_newlines=True,
-        env={**os.environ, "PATH": f"{path}{os.pathsep}{os.environ['PATH']}"})
+        env={**os.environ, "PATH": f"{path}{os.pathsep}{os.environ['PATH']}", "PYTHON": sys.executable})
     try:
-        wait_until(launcher, lambda: all(
+        wait_until(script, lambda: all(
             (tmp_path / f"here{index}").exists() for index in (0, 1)))
         network.cut(network.hosts[1])
         lines = []
-        while not lines or "WARNING: [10.77.0." not in lines[-1]:
-            lines.append(launcher.stderr.readline())
+        while not lines or "status 193: starting again" not in lines[-1]:
+            lines.append(script.stderr.readline())
             assert lines[-1], lines
         network.mend(network.hosts[1])
-        _, errors = launcher.communicate(timeout=300)
+        _, errors = script.communicate(timeout=300)
     finally:
-        launcher.terminate()
-    assert launcher.returncode == 0, errors
-    assert "error: worker 1 (10.77.0.2:29400) is lost" in "".join(lines)
-    assert "restart 1 of 3" in errors
+        script.terminate()
+    assert script.returncode == 0, errors
+    assert "error: worker 1 (10.77.0.2:29401) is lost" in "".join(lines)
+    assert "restart 1 of 3" in lines[-1]

@@ -15,6 +15,7 @@ from encoder import classifier
 from engine import interruption
 from engine.checkpoints import checkpoint_files
 from engine.errors import UserError
+from engine.training import checkpoint_hook
 from engine.workers import worker_dirs
 import processes
 from processes import step_of, wait_until
@@ -216,3 +217,10 @@ def test_a_removal_of_a_checkpoint_that_was_interrupted_is_finished(tmp_path):
     assert checkpoint_files.list_checkpoints(str(tmp_path)) == ["model.ckpt-3", "model.ckpt-4"]
     checkpoint_files.remove(str(tmp_path), ["model.ckpt-3"])
     assert sorted(os.listdir(str(tmp_path))) == ["checkpoint", *others]
+
+
+def test_values_of_a_checkpoint_whose_process_was_killed_before_its_index_are_removed(tmp_path):
+    for name in ("model.ckpt-5.data-00000-of-00001", "other.data-00000-of-00001"):
+        (tmp_path / name).write_text("")
+    assert checkpoint_hook.recover(str(tmp_path)) is None
+    assert os.listdir(str(tmp_path)) == ["other.data-00000-of-00001"]

@@ -3,11 +3,13 @@
 import errno
 import os
 import re
+import shutil
+import subprocess
 
 import pytest
 
 import processes
-from commands import arguments
+from commands import arguments, start_command
 from conftest import write_cola
 from engine.disk import scratch
 from engine.errors import UserError
@@ -80,27 +82,29 @@ def test_a_disk_without_locks_is_written_and_left_without(tmp_path, without_lock
     assert not os.listdir(str(tmp_path))
 
 
-TRAIN_WITHOUT_LOCKS = """
-import errno, os, runpy
-from engine.disk import scratch
-def refuse(descriptor, operation):
-    raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-scratch.fcntl.flock = refuse
-runpy.run_path("run_classifier.py", run_name="__main__")
+REFUSING = """
+#include <errno.h>
+int flock(int descriptor, int operation) { errno = ENOLCK; return -1; }
 """
 
 
 def test_of_two_trainings_in_a_folder_without_locks_one_ends(tiny_model, tmp_path):
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if not compiler:
+        pytest.skip("there is no C compiler")
+    (tmp_path / "flock.c").write_text(REFUSING)
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(tmp_path / "flock.so"),
+                    str(tmp_path / "flock.c")], check=True)
     out = tmp_path / "out"
-    command = "-c", TRAIN_WITHOUT_LOCKS, *arguments(dict(
+    flags = arguments(dict(
         tiny_model._asdict(), task_name="cola", max_seq_length=16, do_train=True, num_cpu_replicas=1,
         data_dir=write_cola(tmp_path / "cola", train=48), train_batch_size=8, num_train_epochs=100_000,
         save_checkpoints_steps=3, output_dir=out))
-    first = processes.start(command)
+    first = start_command(*flags, LD_PRELOAD=str(tmp_path / "flock.so"))
     processes.wait_until(first, lambda: step_of(out))
     for name in ("task.json", "vocab.txt", "run.json"):
         (out / name).unlink()
-    second = processes.start(command)
+    second = start_command(*flags, LD_PRELOAD=str(tmp_path / "flock.so"))
     said = first.communicate()[1]
     assert first.returncode == 2 and "Traceback" not in said
     assert said.count("has no locks") == 1

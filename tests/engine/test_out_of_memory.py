@@ -1,16 +1,11 @@
 """Out of memory is answered with the batch, the length and what to change, on every replica."""
 
-import os
-import threading
-
 import numpy as np
 import pytest
-from absl import flags
 
 import processes
-from commands import arguments, ends_with_error, run_command
+from commands import arguments, run_command
 from conftest import cpu_devices, on_tensorflow_1, write_cola
-from engine.cli import command
 from engine.data.batches import Source
 from engine.devices.devices import out_of_memory_explained
 from engine.errors import UserError
@@ -62,14 +57,6 @@ def test_what_runs_out_outside_a_step_is_one_line(failing, said):
     process = processes.run(["-c", _FAILING.format(failing)])
     line, = process.stderr.splitlines()
     assert process.returncode == 2 and line.startswith(f"error: {said}"), process.stderr
-
-
-def test_a_command_that_may_start_no_threads_ends_before_tensorflow_aborts(capsys, monkeypatch):
-    def fail(thread):
-        raise RuntimeError("can't start new thread")
-    monkeypatch.setattr(threading.Thread, "start", fail)
-    with ends_with_error(capsys, "no more threads"):
-        command.run(lambda values: os.abort(), flags.FlagValues(), usage="", argv=["it"])
 
 
 def test_a_prediction_step_that_does_not_fit_names_the_batch_or_the_length():

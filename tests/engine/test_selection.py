@@ -15,6 +15,7 @@ from engine.checkpoints import checkpoints
 from engine.training import summaries
 from engine.training.evaluations import Evaluations
 from engine.training.settings import EvaluationSettings
+from trainings import crash_after
 
 STEPS = 12
 
@@ -99,6 +100,20 @@ def test_the_best_is_kept_and_evaluated_predicted_with_and_exported(flags, tmp_p
     assert final_results(output_dir)["global_step"] == 2
     assert checkpoints.latest(str(output_dir)).global_step == STEPS
     assert checkpoints.open_checkpoint(str(output_dir)).global_step == 2
+
+
+def test_the_best_is_not_chosen_by_two_dev_sets(flags, tmp_path, capsys):
+    out, data = tmp_path / "out", tmp_path / "data"
+    with crash_after(8):
+        run_here({**flags, "output_dir": out})
+    shutil.copytree(str(flags["data_dir"]), str(data))
+    (data / "dev.tsv").write_text("".join((data / "dev.tsv").read_text().splitlines(True)[:-1]))
+    with ends_with_error(capsys, "out is a training that another dev set has judged", "leave out --do_train"):
+        run_here({**flags, "output_dir": out, "data_dir": data})
+    run_here({**flags, "output_dir": out, "data_dir": data, "do_train": None, "eval_every_steps": None})
+    assert final_results(out)["global_step"] == 4
+    run_here({**flags, "output_dir": out})
+    assert [evaluation["step"] for evaluation in evaluations(out)["evaluations"]] == [4, 8, 12]
 
 
 @pytest.fixture

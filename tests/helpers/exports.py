@@ -25,16 +25,3 @@ def run_saved_model(export_dir, features, inputs=INPUTS):
         return session.run(
             {name: entry.name for name, entry in signature.outputs.items()},
             {signature.inputs[name].name: features[name] for name in inputs})
-
-
-def run_frozen_graph(path, features, outputs, inputs=INPUTS):
-    with tf.Graph().as_default(), tf.Session() as session:
-        tf.import_graph_def(read_graph(path), name="")
-        return session.run({name: f"{name}:0" for name in outputs},
-                           {f"{name}:0": features[name] for name in inputs})
-
-
-def read_graph(path):
-    graph_def = tf.GraphDef()
-    graph_def.ParseFromString(path.read_bytes())
-    return graph_def

@@ -69,7 +69,8 @@ if ! ip -n $name link show eth0 | grep -q LOWER_UP; then
   echo "ssh: connect to host $1: No route to host" >&2
   exit 255
 fi
-exec ip netns exec $name env -i sh -c "$2"
+shift
+exec ip netns exec $name env -i sh -c "$*"
 """)
         os.chmod(path, 0o755)
         return str(folder)

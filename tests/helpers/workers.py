@@ -1,15 +1,16 @@
 """The workers of a run, as processes on this machine."""
 
+import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import time
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence
 
 import processes
 from commands import arguments
-from engine import launch
 
 
 class Ended(NamedTuple):
@@ -20,7 +21,11 @@ class Ended(NamedTuple):
 
 def free_addresses(count: int) -> List[str]:
     """Addresses on this machine, with ports that nothing uses."""
-    return [f"127.0.0.1:{port}" for port in launch._free_ports(count)]
+    with contextlib.ExitStack() as stack:
+        opened = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in opened:
+            each.bind(("", 0))
+        return [f"127.0.0.1:{each.getsockname()[1]}" for each in opened]
 
 
 def tf_config(addresses: Sequence[str], index: int) -> str:

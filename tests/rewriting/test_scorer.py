@@ -10,7 +10,7 @@ import pytest
 from commands import ends_with_error, run_here
 from distillation import run as distillation_run
 from engine import progress
-from exports import run_frozen_graph, run_saved_model
+from exports import run_saved_model
 from pages import Page
 from rewriting import data, evaluation, run, slot_files
 from rewriting.slot_files import SlotExample
@@ -48,8 +48,7 @@ def flags(two_layers, folder):
 def trained(flags):
     """The output directory of a training, with all that follows it, and the predictions then."""
     run_here({**flags, "do_train": True, "do_eval": True, "do_test": True, "do_predict": True,
-              "do_export": True, "export_frozen_graph": "float32",
-              "train_batch_size": 36, "num_train_epochs": 60, "learning_rate": 3e-3}, run)
+              "do_export": True, "train_batch_size": 36, "num_train_epochs": 60, "learning_rate": 3e-3}, run)
     return flags["output_dir"], probabilities_in(flags["output_dir"])
 
 
@@ -78,20 +77,17 @@ def test_an_export_has_the_scores_of_the_checkpoint(scorer, expected, folder, tw
                             str(tmp_path), labelled=False)
     features = lines.pairs.source().fetch(np.arange(len(lines.pairs)), LONGEST)
     exported = run_saved_model(scorer / "export", features)
-    frozen = run_frozen_graph(scorer / "export" / "frozen_graph.pb", features, exported)
     assert np.ptp(expected[:, 1]) > 0.05, "scores must differ for this to mean anything"
-    for outputs in (exported, frozen):
-        np.testing.assert_allclose(outputs["probabilities"], expected, atol=1e-5)
-        np.testing.assert_allclose(np.diff(np.log(outputs["probabilities"])),
-                                   np.diff(np.log(expected)), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(exported["probabilities"], expected, atol=1e-5)
+    np.testing.assert_allclose(np.diff(np.log(exported["probabilities"])), np.diff(np.log(expected)),
+                               rtol=1e-5, atol=1e-5)
 
 
 def test_a_card_says_what_a_scorer_reads_and_how_well_it_ranks(scorer):
     card = (scorer / "export" / "README.md").read_text()
     results = json.loads((scorer / "eval_results.json").read_text())
     for words in ("# rewriting", "phrases in slots of texts", "phrase [SEP] before [MASK]",
-                  "python -m rewriting.rewrite --output_dir=export", "frozen_graph.pb",
-                  "does not fit",
+                  "python -m rewriting.rewrite --output_dir=export", "does not fit",
                   f"| mean_reciprocal_rank_test | {results['mean_reciprocal_rank_test']:.5g} |"):
         assert words in card
     assert "runs.predict" not in card
@@ -184,7 +180,7 @@ def test_json_lines_to_score_have_phrases_with_or_without_labels(tmp_path):
      ("lines.tsv", "phrase 1", "more than 14")),
     ("0\tcat\ta “““.\n", {"do_test": True}, ("line 1", "3 columns")),
     ("", {}, ("lines.tsv", "no slots")),
-    ("0\tcat\ta “““.\n", {"export_frozen_graph": "float32"}, ("--do_export",))])
+    ("0\tcat\ta “““.\n", {"export_int8": True}, ("--do_export",))])
 def test_lines_that_cannot_be_scored_are_refused(content, changes, words, flags, scorer, tmp_path,
                                                  monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

@@ -3,8 +3,8 @@
 import pytest
 import tensorflow.compat.v1 as tf
 
-from benchmarks.memory import kept_bytes
 from bert_reference import random_features, tiny_config
+from kept_bytes import kept_bytes
 
 
 def bytes_to_keep(batch, length, *, hidden, intermediate, heads):

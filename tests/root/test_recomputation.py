@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import modeling
-from benchmarks.memory import kept_bytes
 from bert_reference import evaluate, random_features, tiny_config, values_for
 from conftest import on_tensorflow_1
 from engine.devices import runtime
+from kept_bytes import kept_bytes
 from trainings import recorded, settings, train
 
 import tensorflow.compat.v1 as tf

@@ -31,10 +31,9 @@ ON_ONE_RUNTIME = {**dict.fromkeys(("pretrained", "tagger", "chooser"), on_tensor
                   **dict.fromkeys(("reader", "scorer", "vectors"), on_tensorflow_2)}
 
 
-def of_each_model(marks=None):
-    return pytest.mark.parametrize("release, name", [
-        pytest.param(release, name, marks=(marks or {}).get(name, ()), id=f"{name} of {release[-5:]}")
-        for release, name in MODELS])
+of_each_model = pytest.mark.parametrize("release, name", [
+    pytest.param(release, name, marks=ON_ONE_RUNTIME.get(name, ()), id=f"{name} of {release[-5:]}")
+    for release, name in MODELS])
 _NUMBER = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
 
 
@@ -43,7 +42,7 @@ def release(request):
     return request.param
 
 
-@of_each_model()
+@of_each_model
 def test_a_model_predicts_what_it_predicted_then(release, name, tmp_path):
     folder = str(tmp_path / name)
     shutil.copytree(os.path.join(release, name), folder)
@@ -66,7 +65,7 @@ def test_a_setting_that_an_earlier_version_lacks_has_its_default(release, tmp_pa
     assert saved_settings(str(path.parent)) == tuple(defaults)
 
 
-@of_each_model(ON_ONE_RUNTIME)
+@of_each_model
 def test_a_run_is_resumed_with_the_settings_that_it_recorded(release, name, tmp_path, capsys):
     folder, kind = str(tmp_path / name), kinds(release)[name]
     shutil.copytree(os.path.join(release, name), folder)

@@ -154,7 +154,7 @@ def test_a_search_keeps_its_dev_set(searched, flags, tmp_path, capsys):
     (data / "dev.tsv").write_text("".join(dev[:-1]))
     other = dict(flags, output_dir=out, data_dir=data, do_predict=None)
     before = results_of(out)
-    with ends_with_error(capsys, f"{NAMES[0]} is a try that another dev set has judged", "another --output_dir"):
+    with ends_with_error(capsys, f"{NAMES[0]} is a training that another dev set has judged", "another --output_dir"):
         run_here(dict(other, seeds="7"))  # of the same folder
     assert results_of(out) == before
     for name in NAMES:  # as version 2.0.0 wrote it
@@ -162,6 +162,12 @@ def test_a_search_keeps_its_dev_set(searched, flags, tmp_path, capsys):
         path.write_text(json.dumps({key: value for key, value in json.loads(path.read_text()).items() if key != "dev_set"}))
     run_here(other)
     assert "Training on" not in capsys.readouterr().err
+    begun = dict(flags, output_dir=tmp_path / "begun", do_predict=None, eval_every_steps=None, metric_for_best=None,
+                 save_checkpoints_steps=3)
+    with crash_after(3):  # in its first try
+        run_here(begun)
+    with ends_with_error(capsys, f"{NAMES[0]} is a training that another dev set has judged"):
+        run_here(dict(begun, data_dir=data))
 
 
 @pytest.mark.parametrize("changes, parts", (

@@ -11,10 +11,12 @@ import pytest
 
 import extract_features
 from commands import run_here
-from conftest import sentences
+from conftest import on_tensorflow_1, sentences
 from runs import predict
 from serving import routes
 from services import Service, assert_close, toy_models, write_model
+
+pytestmark = on_tensorflow_1  # routes depend on no runtime; test_clients.py and test_page.py ask on the other
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +138,21 @@ def test_an_unknown_field_is_refused_beside_those_that_there_are(service):
     # Hugging Face's clients send `options`; OpenAI's send fields of other services.
     assert service.post("/predict", {"inputs": "the cat", "options": {"wait_for_model": True}}).status == 200
     assert service.post("/v1/embeddings", {"input": "cat", "user": "me", "input_type": "query"}).status == 200
+
+
+def test_null_says_nothing_whether_there_is_such_a_field_or_not(service):
+    compared = {"source_sentence": "the cat", "sentences": ["a dog"]}
+    for path, body in (("/rerank", {"query": "the [MASK] dog", "texts": ["cat"]}), ("/predict", {"inputs": "the cat"}),
+                       ("/embed", {"inputs": "the cat"}), ("/similarity", {"inputs": {**compared, "top_k": None}}),
+                       ("/predict", {"inputs": "the cat", "parameters": {"top_k": None}})):
+        answer = service.post(path, {**body, "truncate": None, "of_other_services": None})
+        assert answer.status == 200 and answer.body == service.post(path, body).body, answer.body
+
+
+def test_an_unknown_field_beside_the_texts_that_are_compared_is_refused(service):
+    answer = service.post("/similarity", {"inputs": {
+        "source_sentence": "the cat", "sentences": ["a dog"], "sentence": ["a bird"]}})
+    assert answer.status == 422 and answer.body["error"].startswith("`inputs.sentence`: [\"a bird\"] is not served")
 
 
 def test_an_odd_host_changes_no_answer(service):

@@ -1,15 +1,19 @@
 """Measures equal SciPy's and scikit-learn's, and a table worked out by hand; the search is exact."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import scipy.stats
 import sklearn.metrics
 
-from similarity import nearest
-from similarity.evaluation import pair_measures, retrieve
-
+from conftest import sentences
+from similarity import data, nearest
+from similarity.capability import Similarity
+from similarity.evaluation import measure, pair_measures, retrieve
+from similarity.files import open_file
+from similarity_files import write
 
 
 @pytest.fixture
@@ -99,6 +103,19 @@ def test_a_query_s_own_text_is_no_document_of_it_unless_it_is_relevant():
     assert retrieve(vectors, vectors, own, numbers).measures()["recall_at_1"] == 1
 
 
+def test_a_query_s_own_text_is_known_without_the_prefix_of_queries(tiny_model, tmp_path):
+    rows = [row for first, second in zip(sentences(6, 1), sentences(6, 2)) for row in ((first, second), (second, first))]
+    file = open_file(str(write(tmp_path / "dev.tsv", rows)), {}, None, labelled=True)
+    texts = data.load(file, tiny_model.encoding(24), "query: ", str(tmp_path / "store"))
+    anchors, positives = texts.numbers.T
+    vectors = np.eye(len(texts), dtype=np.float32)
+    for number, anchor in enumerate(anchors):  # its own text is the nearest, then its positive
+        vectors[anchor] = 0.8 * vectors[positives[number ^ 1]] + 0.6 * vectors[positives[number]]
+    job = SimpleNamespace(model=SimpleNamespace(similarity=Similarity()), settings=SimpleNamespace(output_dir=""))
+    measured = measure(job, texts, lambda source: {"vectors": vectors})
+    assert measured.results["recall_at_1"] == 1
+
+
 @pytest.mark.parametrize("k", [1, 3, 50, 1000])
 def test_the_nearest_are_those_of_the_whole_matrix_in_blocks_of_any_size(k, random, monkeypatch):
     # Small integers: products are exact, and many are equal.
@@ -111,6 +128,17 @@ def test_the_nearest_are_those_of_the_whole_matrix_in_blocks_of_any_size(k, rand
     expected = np.argsort(-matrix, axis=1, kind="stable")[:, :k]
     np.testing.assert_array_equal(indices, expected)
     np.testing.assert_array_equal(scores, np.take_along_axis(matrix, expected, axis=1))
+
+
+def test_equal_documents_keep_their_order_wherever_they_stand(random):
+    base = random.normal(size=(40, 384)).astype(np.float32)
+    base /= np.linalg.norm(base, axis=1, keepdims=True)
+    documents = np.tile(base, (30, 1))
+    for queries in (base[:1], base):
+        _, indices = nearest.nearest(queries, documents, 45)
+        first = indices[:, :30]
+        np.testing.assert_array_equal(first, np.arange(len(queries))[:, np.newaxis] + 40 * np.arange(30))
+        assert (np.diff(indices[:, 30:45]) == 40).all(), "of the next best text the first ones"
 
 
 def test_what_is_not_a_number_comes_last(random):

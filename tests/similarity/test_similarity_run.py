@@ -13,6 +13,8 @@ from commands import ends_with_error, results_in, run_here
 from conftest import on_tensorflow_2, plain_session, sentences
 from engine.data.plan import TrainingPlan
 from engine.model import Mode
+from engine.training import run_record
+from engine.workers.coordination import NO_PEERS
 from exports import run_saved_model
 from golden import losses_of
 from reproducible_model import write_model
@@ -168,6 +170,20 @@ def test_vectors_of_a_large_set_lie_in_a_file_that_is_gone_afterwards(
 
 
 # --- The training ------------------------------------------------------------------------
+
+
+def test_a_resumed_run_names_no_flag_that_the_command_would_choose_as_the_run_has_it(tmp_path, capsys):
+    folder = tmp_path / "tries" / "lr-1e-05_seed-1"
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps(dict(
+        settings={"--warmup_proportion": 0.2, "--fit_output_layer": "auto"},
+        facts={"--loss": "ranking", "--pooling": "mean", "--query_prefix": "", "--temperature": 0.1})))
+    values = run.define_flags()
+    values(["run", "--do_train", f"--output_dir={tmp_path}"])
+    run_record.keep_settings(values, NO_PEERS)
+    assert (values.loss, values.pooling, values.query_prefix) == ("ranking", "mean", "")
+    assert capsys.readouterr().err == (
+        f"{tmp_path} is resumed with its recorded --temperature=0.1, --warmup_proportion=0.2\n")
 
 
 def train(folder, rows, flags, **more):

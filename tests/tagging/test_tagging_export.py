@@ -10,7 +10,7 @@ from conftest import cpu_devices, on_tensorflow_1, on_tensorflow_2
 from engine.checkpoints import checkpoints
 from engine.inference import Predictor
 from engine.model import Outputs
-from exports import run_frozen_graph, run_saved_model
+from exports import run_saved_model
 from tagging import data, model, run
 from tagging.model import Tagger
 from tagging_files import write_random_tagger
@@ -20,7 +20,7 @@ from tagging_files import write_random_tagger
                                  pytest.param(True, marks=on_tensorflow_2)))
 def test_the_export_has_the_tags_of_the_model(crf, tiny_model, tmp_path):
     write_random_tagger(tmp_path, tiny_model, crf)
-    run_here(dict(output_dir=tmp_path, do_export=True, export_frozen_graph="float32"), run)
+    run_here(dict(output_dir=tmp_path, do_export=True), run)
     tags, generator = data.TagSet(("A",), "iob2"), random.Random(7)
     found = data.encode_words([generator.choices("cat dog the old".split(), k=generator.randint(1, 9))
                                for _ in range(20)], tags, tiny_model.encoding(16))
@@ -42,17 +42,14 @@ def test_the_export_has_the_tags_of_the_model(crf, tiny_model, tmp_path):
     features_of_words["first_pieces"] = features_of_words["first_pieces"][:, :1]
     names = ("input_ids", "input_mask", "segment_ids", "first_pieces", "num_words")
     exported = tmp_path / "export"
-    for run_export in (
-            lambda features: run_saved_model(exported, features, names),
-            lambda features: run_frozen_graph(exported / "frozen_graph.pb", features,
-                                              ("label_index", "scores"), names)):
-        np.testing.assert_array_equal(run_export(features_of_words)["label_index"], of_words)
-        outputs = run_export(features)
-        for sentence, count in enumerate(features["num_words"]):
-            np.testing.assert_array_equal(outputs["label_index"][sentence, :count],
-                                          expected["labels"][sentence, :count])
-            np.testing.assert_allclose(outputs["scores"][sentence, :count],
-                                       expected["emissions"][sentence, :count], atol=1e-4)
+    np.testing.assert_array_equal(
+        run_saved_model(exported, features_of_words, names)["label_index"], of_words)
+    outputs = run_saved_model(exported, features, names)
+    for sentence, count in enumerate(features["num_words"]):
+        np.testing.assert_array_equal(outputs["label_index"][sentence, :count],
+                                      expected["labels"][sentence, :count])
+        np.testing.assert_allclose(outputs["scores"][sentence, :count],
+                                   expected["emissions"][sentence, :count], atol=1e-4)
     assert len(np.unique(expected["labels"])) > 1
     card = (exported / "README.md").read_text()
-    assert "1. `B-A`" in card and "frozen_graph.pb" in card and "This checkpoint was not evaluated." in card
+    assert "1. `B-A`" in card and "This checkpoint was not evaluated." in card

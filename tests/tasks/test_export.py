@@ -22,7 +22,7 @@ from commands import ends_with_error, run_here
 from conftest import ROOT, checkpoint_values, on_tensorflow_2, sentences
 from encoder import model_files, task_json
 from engine.devices import runtime
-from exports import INPUTS, read_graph, run_frozen_graph, run_saved_model, train
+from exports import INPUTS, run_saved_model, train
 from pages import Page
 from runs import model_card
 from tasks import model_folder
@@ -51,7 +51,7 @@ def exported(request, tiny_model, tmp_path_factory):
         (folder / "data" / f"{name}.tsv").write_text("sentence\tlabel\n" + "".join(
             f"{text}\t{label(text)}\n" for text in texts))
     train(tiny_model, folder / "out", **flags_of(folder, request.param), do_eval=True, do_predict=True,
-          export_frozen_graph="float32", num_cpu_replicas=2 if request.param == "classes" else 1)
+          num_cpu_replicas=2 if request.param == "classes" else 1)
     return folder / "out"
 
 
@@ -118,9 +118,6 @@ def test_the_results_are_those_of_scikit_learn_and_scipy_on_the_predictions(expo
 def test_it_has_the_numbers_of_do_predict_whatever_the_sizes_of_the_batch(exported):
     features = features_of(exported / "export")
     outputs = run_saved_model(exported / "export", features)
-    frozen = run_frozen_graph(exported / "export" / "frozen_graph.pb", features, outputs)
-    for name, value in outputs.items():
-        np.testing.assert_allclose(frozen[name], value, atol=1e-6)
     np.testing.assert_allclose(scores_of(outputs), expected(exported), atol=1e-5)
     kind = task_json.read(str(exported))["kind"]
     assert ("label_index" in outputs) == (kind == "classes")
@@ -130,22 +127,6 @@ def test_it_has_the_numbers_of_do_predict_whatever_the_sizes_of_the_batch(export
            for name, value in features.items()}
     np.testing.assert_allclose(scores_of(run_saved_model(exported / "export", one)),
                                expected(exported)[:1], atol=1e-5)
-
-
-@of_one_kind
-def test_float16_halves_the_frozen_graph_and_hardly_moves_a_probability(exported, finished):
-    run_here({"output_dir": finished, "do_export": True, "export_frozen_graph": "float16"})
-    features = features_of(exported / "export")
-    weights, answers = {}, {}
-    for float_type, folder in (("float32", exported), ("float16", finished)):
-        path = folder / "export" / "frozen_graph.pb"
-        weights[float_type] = sum(
-            len(node.attr["value"].tensor.tensor_content) for node in read_graph(path).node)
-        answers[float_type] = run_frozen_graph(path, features, ["probabilities"])["probabilities"]
-    lookup, = [node for node in read_graph(path).node if node.op == "GatherV2"]
-    assert lookup.attr["Tparams"].type == tf.float16  # not the whole table is cast in each call
-    assert weights["float16"] == pytest.approx(weights["float32"] / 2, rel=0.02)
-    np.testing.assert_allclose(answers["float16"], answers["float32"], atol=5e-3)
 
 
 # --- Its files, and the report beside it --------------------------------------------------
@@ -182,7 +163,7 @@ def test_the_model_card_and_the_report_say_what_the_run_s_files_say(exported):
     for said in ("# file: a fine-tuned BERT\n", "step 3.", "One of 2 labels", "0. `cat`\n1. `none`\n",
                  f"| num_examples | {NUM_TEXTS} |", "| --learning_rate | 0.001 |", "| global batch size | 8 |",
                  "| --optimizer | adamw |", "| --precision | tf32 |", "1 layer, hidden size 16",
-                 f"TensorFlow {tf.VERSION}", "python -m runs.predict", "label_index", "frozen_graph"):
+                 f"TensorFlow {tf.VERSION}", "python -m runs.predict", "label_index"):
         assert said in card, said
     for said in ("CPU:0 CPU:1", "--learning_rate", "1 layer, hidden size 16", "adamw",
                  "Examples/s", "peak memory"):
@@ -238,16 +219,14 @@ def known_ops():
 
 def test_every_op_and_attribute_is_known_to_tensorflow_1_15(exported):
     known = known_ops()
-    graphs = [read_saved_model(exported / "export").graph_def,
-              read_graph(exported / "export" / "frozen_graph.pb")]
-    for graph in graphs:
-        assert not graph.library.function
-        assert graph.versions.min_consumer <= 134  # the version of 1.15
-        unknown = {(node.op, attribute) for node in graph.node for attribute in node.attr
-                   if not attribute.startswith("_")  # these belong to any op
-                   and attribute not in known.get(node.op, ())}
-        assert not unknown
-        assert not {node.op for node in graph.node} - set(known)
+    graph = read_saved_model(exported / "export").graph_def
+    assert not graph.library.function
+    assert graph.versions.min_consumer <= 134  # the version of 1.15
+    unknown = {(node.op, attribute) for node in graph.node for attribute in node.attr
+               if not attribute.startswith("_")  # these belong to any op
+               and attribute not in known.get(node.op, ())}
+    assert not unknown
+    assert not {node.op for node in graph.node} - set(known)
 
 
 @pytest.mark.skipif(not runtime.IS_TENSORFLOW_1, reason="needs TensorFlow 1.15 to compare with")
@@ -271,7 +250,7 @@ def finished(exported, tmp_path):
 @pytest.mark.parametrize("flags, words", [
     (dict(do_export=True, output_dir="."), ["no trained model"]),
     (dict(do_export=True), ["--output_dir is required"]),
-    (dict(do_eval=True, export_frozen_graph="float16"), ["--export_frozen_graph", "--do_export"])])
+    (dict(do_eval=True, export_int8=True), ["--export_int8", "--do_export"])])
 def test_what_cannot_be_exported_is_said_and_nothing_written(
         flags, words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

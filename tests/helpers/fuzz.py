@@ -1,9 +1,7 @@
 """Damage and faults at random: does every command end in one line, or as if nothing had happened?
 
-  python -m benchmarks.fuzz --work_dir=DIR --cases=2500
-
-Each case copies the files of a command that succeeds (`benchmarks/fuzzing/toy_scenes.py`), and runs
-it after or under one kind of trouble:
+Each case copies the files of a command that succeeds (`fuzz_scenes.py`), and runs it after or under one
+kind of trouble:
 
   file    a file that it reads is damaged, its bytes or what it holds by its format
   flag    a flag has another value
@@ -11,13 +9,10 @@ it after or under one kind of trouble:
   signal  it gets SIGKILL, SIGTERM or SIGSTOP after a random time; SIGCONT follows the last
 
 It must end within 60 seconds and 2 GB of resident memory, and, if it is not killed, succeed or
-refuse with status 2 and one line: else the campaign ends with status 1. After damage it leaves no
-temporary file; where the damaged file has checksums or can be made again, its results are those of
-the undamaged files. After a fault the same command must succeed and leave the files of an
-undisturbed run, alike in every byte unless two undisturbed runs already differ in them.
-
-A case that has run has a file in DIR; called again, the command goes on with the others. --only=N
-runs case N again and leaves its files in DIR/case.
+refuse with status 2 and one line. After damage it leaves no temporary file; where the damaged file has
+checksums or can be made again, its results are those of the undamaged files. After a fault the same
+command must succeed and leave the files of an undisturbed run, alike in every byte unless two undisturbed
+runs already differ in them.
 """
 
 import collections
@@ -27,13 +22,13 @@ import os
 import random
 import re
 import signal
-import sys
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from benchmarks import faulty_disk, report
-from benchmarks.fuzzing import mutations, toy_scenes
-from benchmarks.fuzzing.toy_scenes import Ended, Scene
+import faulty_disk
+import fuzz_mutations
+import fuzz_scenes
 from engine.disk import files, scratch
+from fuzz_scenes import Ended, Scene
 
 FILE, FLAG, DISK, SIGNAL = KINDS = "file", "flag", "disk", "signal"
 SHARES = (60, 6, 20, 14)  # of the kinds
@@ -69,14 +64,14 @@ class Campaign:
     """Runs cases on scenes, which it prepares in WORK_DIR/scenes.
 
     Args:
-        library: that of `faulty_disk`, which this process has loaded; None: no faults of the disk.
+        library: that of `faulty_disk`; None: no faults of the disk.
     """
 
     def __init__(self, work_dir: str, library: Optional[str] = None):
         self._work_dir, self._library = work_dir, library
         self.scenes = {scene.name: scene
-                       for scene in toy_scenes.make(os.path.join(work_dir, "scenes"))}
-        self._folder = os.path.join(work_dir, "case")  # a name that is in some of the files
+                       for scene in fuzz_scenes.make(os.path.join(work_dir, "scenes"))}
+        self.folder = os.path.join(work_dir, "case")  # a name that is in some of the files
 
     def case(self, number: int, seed: Any) -> Dict[str, Any]:
         """Runs a case, and leaves its files in WORK_DIR/case."""
@@ -87,30 +82,32 @@ class Campaign:
             return self._faulty_case(scene, kind, generator)
         if scene.results:
             self.undisturbed(scene.name)  # it needs the folder
-        scene.copy_to(self._folder)
-        arguments = scene.arguments(self._folder)
+        scene.copy_to(self.folder)
+        arguments = scene.arguments(self.folder)
         if kind == FLAG:
             index, value = generator.randrange(len(arguments)), generator.choice(FLAG_VALUES)
             name, what = arguments[index].split("=")[0], repr(value)
             arguments[index] = f"{name}={value}"
         else:
-            path = generator.choice(paths(f"{self._folder}/{generator.choice(scene.files)}"))
-            name, what = os.path.relpath(path, self._folder), mutations.mutate(path, generator)
+            path = generator.choice(paths(f"{self.folder}/{generator.choice(scene.files)}"))
+            name, what = os.path.relpath(path, self.folder), fuzz_mutations.mutate(path, generator)
         return self.run_damaged(scene, kind, name, what, arguments)
 
     @functools.lru_cache(maxsize=None)  # noqa: B019 (one campaign a process)
     def undisturbed(self, name: str) -> Undisturbed:
-        """Runs a scene twice; ends the process if the command does not succeed."""
-        scene, left = self.scenes[name], []
-        for _ in range(2):
-            scene.copy_to(self._folder)
-            ended, operations = self._run_on_faulty_disk(scene, 0, 0)
-            if ended.status:
-                sys.exit(f"{scene.name}: {ended.said}")
-            left.append(_contents(self._folder))
+        """Runs a scene twice, which must succeed."""
+        scene, left, operations = self.scenes[name], [], []
+        for is_logged in (True, False):
+            scene.copy_to(self.folder)
+            if is_logged:
+                ended, operations = self._run_on_faulty_disk(scene, 0, 0)
+            else:  # as long as a run takes without the library
+                ended = scene.run(self.folder)
+            assert ended.status == 0, f"{scene.name}: {ended.said}"
+            left.append(_contents(self.folder))
         places = collections.defaultdict(list)
         for place, (operation, path, _) in enumerate(operations, 1):
-            path = _OF_PROCESS.sub("*", os.path.relpath(path, self._folder))
+            path = _OF_PROCESS.sub("*", os.path.relpath(path, self.folder))
             places[f"{operation} {path}"].append(place)
         alike = {path for path, content in left[0].items()
                  if content == left[1].get(path) and not path.endswith(_OF_MOMENT)}
@@ -119,11 +116,11 @@ class Campaign:
     def run_damaged(self, scene: Scene, kind: str, name: str, what: str,
                     arguments: Sequence[str]) -> Dict[str, Any]:
         """Runs a scene whose files or arguments are damaged, in WORK_DIR/case."""
-        ended, outcome = scene.run(self._folder, arguments), SUCCEEDED
+        ended, outcome = scene.run(self.folder, arguments), SUCCEEDED
         if ended.status:
             outcome = REFUSED
         elif name.startswith(scene.checked) and OTHER_BEST not in ended.said:
-            expected, contents = self.undisturbed(scene.name).contents, _contents(self._folder)
+            expected, contents = self.undisturbed(scene.name).contents, _contents(self.folder)
             outcome = next((f"other {each}" for each in scene.results
                             if contents.get(each) != expected[each]), SAME)
         outcome = ended.wrong() or self._left() or outcome
@@ -131,7 +128,7 @@ class Campaign:
 
     def _faulty_case(self, scene: Scene, kind: str, generator: random.Random) -> Dict[str, Any]:
         undisturbed = self.undisturbed(scene.name)
-        scene.copy_to(self._folder)
+        scene.copy_to(self.folder)
         if kind == DISK:
             what = generator.choice(sorted(undisturbed.operations))
             fault = generator.choice([name for name in sorted(DISK_FAULTS)
@@ -141,10 +138,10 @@ class Campaign:
         else:
             number, seconds = generator.choice(SIGNALS), generator.random() * undisturbed.seconds
             what, fault = f"after {seconds:.1f} s", number.name
-            ended = scene.run(self._folder, strike=(seconds, number))
+            ended = scene.run(self.folder, strike=(seconds, number))
         wrong = "" if ended.status in KILLED.get(fault, ()) else ended.wrong()
         if not wrong:
-            again = scene.run(self._folder)
+            again = scene.run(self.folder)
             wrong = (again.wrong() or again.status and f"again: status {again.status}"
                      or self._difference(undisturbed) or fault in LEAVE_NOTHING and self._left())
             ended = ended._replace(said=f"{ended.said}\n--- again\n{again.said}")
@@ -152,26 +149,26 @@ class Campaign:
 
     def _difference(self, undisturbed: Undisturbed) -> str:
         """How the folder differs from that of an undisturbed run; "" if it does not."""
-        contents, expected = _contents(self._folder), undisturbed.contents
+        contents, expected = _contents(self.folder), undisturbed.contents
         names = {name for name in set(contents) ^ set(expected) if not _OF_PROCESS.search(name)}
         differing = sorted(names | {name for name in undisturbed.alike & set(contents)
                                     if contents[name] != expected[name]})
         return f"{differing[0]} differs" if differing else ""
 
     def _left(self) -> str:
-        left = [name for name in _contents(self._folder) if scratch.PREFIX in name]
+        left = [name for name in _contents(self.folder) if scratch.PREFIX in name]
         return f"left {left[0]}" if left else ""
 
     def _run_on_faulty_disk(self, scene: Scene, place: int, error: int
                             ) -> Tuple[Ended, List[Sequence[str]]]:
         """Has the operation at a place fail, none if it is 0; returns all operations besides."""
         if not self._library:
-            return scene.run(self._folder), []
+            return scene.run(self.folder), []
         log = os.path.join(self._work_dir, "operations")
         files.write_text(log, "")
-        ended = scene.run(self._folder, before=f"""library = ctypes.CDLL({self._library!r})
+        ended = scene.run(self.folder, library=self._library, before=f"""library = ctypes.CDLL({self._library!r})
 library.faults_log({log.encode()})
-library.faults_arm({self._folder.encode()}, b"", ctypes.c_long({place}), {error})""")
+library.faults_arm({self.folder.encode()}, b"", ctypes.c_long({place}), {error})""")
         return ended, faulty_disk.read_log(log)
 
 
@@ -191,45 +188,3 @@ def paths(beginning: str) -> List[str]:
 def _contents(folder: str) -> Dict[str, str]:
     """The hash of each file below a folder."""
     return {os.path.relpath(path, folder): files.hash_of_file(path) for path in paths(f"{folder}/")}
-
-
-def row(name: str, results: List[Dict[str, Any]]) -> Dict[str, str]:
-    outcomes = collections.Counter(result["outcome"] for result in results)
-    return {"": name, "cases": len(results), **{outcome: outcomes[outcome] for outcome in OUTCOMES},
-            "wrong": sum("log" in result for result in results),
-            "longest, s": f"{max(result['seconds'] for result in results):.1f}",
-            "most memory": f"{max(result['peak'] for result in results) / 1e9:.2f} GB"}
-
-
-def main() -> None:
-    parser = report.parser_of(__doc__, "work_dir")
-    parser.add_argument("--cases", type=int, default=2500)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", type=int)
-    args = parser.parse_args()
-    work_dir = os.path.realpath(args.work_dir)
-    os.makedirs(work_dir, exist_ok=True)
-    library = faulty_disk.library(work_dir)
-    if library and os.environ.get("LD_PRELOAD") != library:
-        os.execve(sys.executable, [sys.executable, "-m", "benchmarks.fuzz", *sys.argv[1:]],
-                  {**os.environ, "LD_PRELOAD": library})
-    campaign = Campaign(work_dir, library)
-    if args.only is not None:
-        print(campaign.case(args.only, args.seed))
-        return
-    results = []
-    for number in range(args.cases):
-        results.append(report.remembered(
-            os.path.join(work_dir, f"{args.seed}-{number}.json"),
-            lambda: {**campaign.case(number, args.seed), "commit": report.commit()}))
-        print(number, results[-1], flush=True)
-    groups = {name: [each for each in results if name in (each["scene"], each["kind"])]
-              for name in (*KINDS, *campaign.scenes)}
-    report.append("Damage and faults at random",
-                  [row(name, group) for name, group in groups.items() if group],
-                  **{"cases ran at": ", ".join({result["commit"] for result in results})})
-    sys.exit(any("log" in result for result in results))
-
-
-if __name__ == "__main__":
-    main()

@@ -9,27 +9,22 @@ import json
 import os
 import shutil
 import signal
-import sys
 import time
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
-from benchmarks import report
+import processes
+import toy_runs
+from commands import Flags, arguments, run_here
+from conftest import ROOT, WORDS, sentences, write_tiny_model
 from encoder import convert
 from engine.errors import USER_ERROR_STATUS
-
-sys.path[:0] = [os.path.join(report.ROOT, "tests"), os.path.join(report.ROOT, "tests", "helpers")]
-
-import processes  # noqa: E402
-import toy_runs  # noqa: E402
-from commands import Flags, arguments, run_here  # noqa: E402
-from conftest import WORDS, sentences, write_tiny_model  # noqa: E402
-from rewriting_files import made_up_texts  # noqa: E402
+from rewriting_files import made_up_texts
 
 SECONDS, RESIDENT_BYTES = 60.0, 2e9  # that a command may take
 MOST_BYTES = 8 << 30  # of its data: more is refused by the system
 _PROGRAM = f"""import ctypes, resource, runpy, sys
-sys.path.insert(0, {report.ROOT!r})
+sys.path.insert(0, {ROOT!r})
 resource.setrlimit(resource.RLIMIT_DATA, ({MOST_BYTES}, {MOST_BYTES}))
 sys.modules.pop({{module!r}}, None)
 {{before}}
@@ -83,20 +78,22 @@ class Scene(NamedTuple):
                 shutil.copy(path, copy)
         return folder
 
-    def run(self, folder: str, changed: Sequence[str] = (), *, before: str = "",
+    def run(self, folder: str, changed: Sequence[str] = (), *, before: str = "", library: str = "",
             strike: Tuple[float, int] = (SECONDS, signal.SIGKILL)) -> Ended:
         """Runs the command in a folder, and kills it if it takes too long.
 
         Args:
             changed: arguments in place of the scene's own.
             before: code that its process runs before it.
+            library: that its process loads first.
             strike: after how many seconds it gets which signal; a second later SIGCONT follows.
         """
         program = _PROGRAM.format(module=self.module, before=before)
         log, start = os.path.join(os.path.dirname(folder), "log"), time.time()
         with open(log, "w") as file:
             process = processes.start(["-c", program, *(changed or self.arguments(folder))],
-                                      cwd=folder, stdout=file, stderr=file)
+                                      cwd=folder, stdout=file, stderr=file,
+                                      env={**os.environ, "LD_PRELOAD": library} if library else None)
         signals, ended = [strike, (strike[0] + 1, signal.SIGCONT), (SECONDS, signal.SIGKILL)], 0
         while not ended:
             time.sleep(0.01)
