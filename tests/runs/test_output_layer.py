@@ -113,8 +113,9 @@ def test_other_labels_are_refused_with_the_way_out(trained, tmp_path, capsys, la
     assert len(after["output_bias"]) == (1 if labels[0] == "1.5" else len(labels))
     np.testing.assert_allclose(after["bert/pooler/dense/kernel"], checkpoint_values(
         str(trained / "model.ckpt"))["bert/pooler/dense/kernel"], atol=1e-6)
-    start(trained, train_file, tmp_path / "out", num_train_epochs=2)  # resumed, with what it recorded
-    assert len(checkpoint_values(str(tmp_path / "out"))["output_bias"]) == len(after["output_bias"])
+    if labels[0] == "neg":
+        start(trained, train_file, tmp_path / "out", num_train_epochs=2)  # resumed, with what it recorded
+        assert checkpoint_values(str(tmp_path / "out"))["global_step"] == 2 * after["global_step"]
 
 
 def test_pairs_for_a_layer_of_single_texts_are_a_warning(trained, tmp_path, capsys):
