@@ -26,7 +26,6 @@ from benchmarks import report
 from engine.data import text_files
 from engine.disk import files
 from engine.training import summaries
-from pretraining.texts import split_paragraph
 from runs import results
 
 import tensorflow.compat.v1 as tf
@@ -78,7 +77,7 @@ class Run:
             text = "\n".join(line.strip() for line in file)
         documents = re.split("\n\n+", text.strip("\n"))  # blank lines stand between them
         if self._args.language == "zh":
-            documents += ["\n".join(split_paragraph(text)) for text in self.training_reviews()]
+            documents += ["\n".join(re.findall("[^。！？]+[。！？]*", text)) for text in self.training_reviews()]
         every = self.language.hold_out_every
         return ([document for number, document in enumerate(documents, 1) if number % every],
                 documents[every - 1::every])
@@ -97,9 +96,13 @@ class Run:
             if not os.path.exists(path):  # the examples know its time
                 files.write_text(path, "\n\n".join(documents) + "\n")
         vocab_file = self.path("vocab/vocab.txt")
-        self.command(vocab_file, "-m", "pretraining.create_vocab",
-                     f"--input_file={self.path('train.txt')}", f"--output_dir={self.path('vocab')}",
-                     f"--vocab_size={self.language.vocab_size}")
+        os.makedirs(os.path.dirname(vocab_file), exist_ok=True)
+        self.command(vocab_file, "-c", f"""from tokenizers import BertWordPieceTokenizer
+special = ["[PAD]", *(f"[unused{{number}}]" for number in range(99)), "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+tokenizer = BertWordPieceTokenizer(lowercase=True)
+tokenizer.train({self.path('train.txt')!r}, vocab_size={self.language.vocab_size},
+                limit_alphabet={self.language.vocab_size // 2}, special_tokens=special, show_progress=False)
+tokenizer.save_model({os.path.dirname(vocab_file)!r})""")
         with open(vocab_file, encoding="utf-8") as file:
             config = {**SHAPE, "vocab_size": len(list(file))}
         files.write_json(self.path("bert_config.json"), config)

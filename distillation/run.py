@@ -86,21 +86,13 @@ def define_flags() -> flags.FlagValues:
 
 def main(values: flags.FlagValues) -> None:
     """Trains, evaluates and exports the student, as the flags ask."""
-    if values.do_train or values.do_eval or not values.do_export:
-        _check_flags(values)
-    export.check_flags(values)
     if values.do_train or values.do_eval:
-        peers = training_command.join(values)
-        training_command.carry_out(*(_general if values.stage == GENERAL else _with_task)(values, peers))
-    if values.do_export:
-        export.write(values, Classifier, export.not_compared)
+        _check_flags(values)
+    training_command.run_prepared(values, Classifier, _general if values.stage == GENERAL else _with_task)
 
 
 def _check_flags(values: flags.FlagValues) -> None:
     settings.required(values, "stage")
-    if not (values.do_train or values.do_eval):
-        raise UserError("nothing to do: set at least one of --do_train, --do_eval, --do_export; "
-                        "--help explains all flags")
     if values.stage != PREDICTION:
         _refuse(values, _OF_A_CLASSIFIER, f"needs a classifier, which --stage={values.stage} does "
                 "not make yet: evaluate after --stage=prediction")

@@ -149,7 +149,7 @@ def _write_model_folder(output_dir: str, values: Mapping[str, np.ndarray],
                         bert_config: Mapping[str, Any], tokens: List[str], do_lower_case: bool,
                         max_seq_length: int, description: Optional[Mapping[str, Any]],
                         warnings: List[str]) -> Conversion:
-    with files.new_folder(output_dir, "--output_dir", again=True) as folder:
+    with files.new_folder(output_dir, "--output_dir") as folder:
         checkpoints.write_checkpoint(os.path.join(folder, CHECKPOINT), values)
         files.write_json(os.path.join(folder, model_files.CONFIG), bert_config)
         files.write_text(os.path.join(folder, vocabulary.FILE), "\n".join(tokens) + "\n")
@@ -196,7 +196,7 @@ def convert_from_tensorflow(source: str, output_dir: str, *,
     ids = vocabulary.load_tokenizer(vocab_file, do_lower_case).vocab
     rows = [row for row in matched.rows if not (
         head in (variables.TAGGER, variables.READER) and row.tensorflow.startswith(variables.POOLER_SCOPE))]
-    with files.new_folder(output_dir, "--output_dir", again=True) as folder:
+    with files.new_folder(output_dir, "--output_dir") as folder:
         values = {row.tensorflow: weights.read(row.tensorflow) for row in rows}
         mean, deviation = description.get("mean", 0.0), description.get("deviation", 1.0)
         if head and (mean, deviation) != (0.0, 1.0):

@@ -99,6 +99,6 @@ def _check_unknown(counts: Dict[str, int]) -> None:
     if share >= _UNKNOWN_ERROR:
         raise UserError(f"--vocab_file knows too little of the text: {100 * share:.3g}% of the tokens are "
                         "[UNK]; give a vocabulary for the text's language, with the right --do_lower_case, "
-                        "or make one with pretraining.create_vocab")
+                        "or make one (docs/pretraining.md)")
     if unknown:
         log.warn(f"{unknown}: the vocabulary knows little of the text")

@@ -67,6 +67,7 @@ def define_flags() -> flags.FlagValues:
 def main(flag_values: flags.FlagValues) -> None:
     """Checks the flags, then makes the files, unless they are there already."""
     settings = _settings(flag_values)
+    of_pairs = settings.objective == objectives.SPAN
     tokenizer = vocabulary.require_mask(
         vocabulary.load_tokenizer(flag_values.vocab_file, settings.do_lower_case),
         flag_values.vocab_file)
@@ -78,8 +79,9 @@ def main(flag_values: flags.FlagValues) -> None:
     vocab_hash = vocabulary.content_hash(flag_values.vocab_file)
 
     def facts_of(part: Optional[shards.Shard]) -> Dict[str, Any]:
-        whole = parts.LINES if settings.input_format == "pairs" else parts.DOCUMENTS
+        whole = parts.LINES if of_pairs else parts.DOCUMENTS
         return {**dataclasses.asdict(settings), "vocab_sha256": vocab_hash,
+                "input_format": "pairs" if of_pairs else "sentences",  # as earlier versions recorded it
                 "num_files": len(outputs), "inputs": shards.sources(paths, part, whole)}
 
     shard = shards.from_flags(flag_values)
@@ -89,7 +91,7 @@ def main(flag_values: flags.FlagValues) -> None:
     with artifact.making(*examples) as is_needed:
         if not is_needed:
             return
-        sentences = texts.read_sentences(shard.parts_of(paths) if shard else paths, settings.input_format)
+        sentences = texts.read_sentences(shard.parts_of(paths) if shard else paths, of_pairs=of_pairs)
         first = next(sentences, None)
         if shard and not first:  # where there are more parts than documents
             _write([], 0, examples)
@@ -132,8 +134,6 @@ def create(sentences: Iterable[texts.Sentence], outputs: List[Artifact], setting
 
 def _settings(flag_values: flags.FlagValues) -> Settings:
     settings = from_flags(flag_values, Settings)
-    if (settings.input_format == "pairs") != (settings.objective == "span"):
-        raise UserError("--input_format=pairs and --objective=span are for each other")
     if settings.one_sentence_per_example and settings.objective != "mlm":
         raise UserError("--one_sentence_per_example is for --objective=mlm: an example of others "
                         "has two texts")

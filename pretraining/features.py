@@ -5,7 +5,7 @@ from typing import Dict, NamedTuple
 import numpy as np
 
 from engine.data import store
-from pretraining import masking
+from pretraining import masking, objectives
 from pretraining.corpus import Corpus
 from pretraining.objectives import Settings
 from tokenization import BatchTokenizer
@@ -28,7 +28,7 @@ class Assembly(NamedTuple):
         """
         settings = self.settings
         scheme = masking.Scheme(
-            settings.objective == "span", settings.masked_lm_prob,
+            settings.objective == objectives.SPAN, settings.masked_lm_prob,
             settings.max_predictions_per_seq, self.tokenizer.mask_id,
             self.tokenizer.largest_id + 1)
         indices = self.order[start:end]

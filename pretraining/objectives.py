@@ -13,13 +13,14 @@ from encoder.encoding import truncated_lengths
 from engine import log
 from engine.data import store
 from engine.settings import setting
-from pretraining import texts, words
+from pretraining import words
 from pretraining.corpus import Corpus
 
 _DRAWS_OF_ANOTHER_DOCUMENT = 10
 _BLOCK_SENTENCES = 4096  # about as many as share a random state
 _LEAST_LABELS = 0.05  # of each kind; the original's are 1 in half of the examples or more
 MOST_POSITIONS = 2**16  # that the trainings store
+SPAN = "span"  # the objective of labelled pairs; the others have sentences
 
 COLUMNS = {"first_start": store.Column("int64", ragged=False),
            "first_length": store.Column("int32", ragged=False),
@@ -35,10 +36,6 @@ _Spans = Tuple[int, int, int, int, int]
 class Settings:
     """All that determines the output, except the texts and the vocabulary."""
     topic = "Examples"
-    input_format: str = setting(
-        "sentences", "sentences: one a line, a blank line between documents; paragraphs: one a "
-        "line, split into sentences here; pairs: label TAB anything TAB text TAB text",
-        choices=sorted(texts.FORMATS))
     do_lower_case: bool = setting(
         True, "lower-case the text and drop its accents, as uncased models need it")
     max_seq_length: int = setting(128, "most tokens of an example", between=(5, MOST_POSITIONS))
@@ -55,8 +52,8 @@ class Settings:
         None, f"with --do_whole_word_mask: {words.HELP}", choices=words.SEGMENTERS)
     objective: str = setting(
         "mlm_nsp", "mlm_nsp: masked tokens, and whether the second text follows the first; mlm: "
-        "masked tokens; span, with --input_format=pairs: one span in the second text, as long as "
-        "the first", choices=("mlm_nsp", "mlm", "span"))
+        f"masked tokens; {SPAN}, of lines label TAB anything TAB text TAB text: one span in the second text, as long "
+        "as the first", choices=("mlm_nsp", "mlm", SPAN))
     one_sentence_per_example: bool = setting(
         False, "with mlm: each sentence is an example, instead of as much of a document as fits")
 
@@ -195,4 +192,4 @@ def _labelled_pairs(corpus: Corpus, document: int, targets: Iterator[int],
 
 
 _SPANS: Mapping[str, Callable[..., Iterator[_Spans]]] = {
-    "mlm_nsp": _sentence_pairs, "mlm": _blocks, "span": _labelled_pairs}
+    "mlm_nsp": _sentence_pairs, "mlm": _blocks, SPAN: _labelled_pairs}

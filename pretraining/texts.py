@@ -1,15 +1,13 @@
 """A user's text files as a stream of sentences.
 
-Three formats. "sentences": one sentence a line, a blank line between documents. "paragraphs":
-one paragraph a line, which is split into sentences. "pairs": one labelled pair of texts a
-line, `label TAB anything TAB text TAB text`.
+It has one sentence a line and a blank line between documents; or, of pairs, one labelled pair of
+texts a line, `label TAB anything TAB text TAB text`.
 """
 
 import gzip
 import os
-import re
 import zlib
-from typing import Callable, Iterable, Iterator, List, Mapping, NamedTuple, Tuple
+from typing import Iterable, Iterator, NamedTuple, Tuple
 
 from engine.data import text_files
 from engine.data.text_files import OddRows
@@ -20,17 +18,17 @@ _PAIR_FIELDS = 4
 
 
 class Sentence(NamedTuple):
-    """The text of a line, or a part of it. The two texts of a pair make up a document."""
+    """The text of a line, or a part of that of a pair. The two texts of a pair make up a document."""
     document: int  # numbered from 0, with gaps for documents without text
     text: str
     label: int = 0  # of a pair
 
 
-def read_sentences(paths: Iterable[text_files.Path], input_format: str) -> Iterator[Sentence]:
+def read_sentences(paths: Iterable[text_files.Path], *, of_pairs: bool = False) -> Iterator[Sentence]:
     """The sentences of all files, one after the other; the end of a file ends a document."""
     document = 0
     for path in paths:
-        for sentence in FORMATS[input_format](path, document):
+        for sentence in (_pairs if of_pairs else _lines)(path, document):
             yield sentence
             document = sentence.document
         document += 1
@@ -61,12 +59,6 @@ def _lines(path: text_files.Path, document: int) -> Iterator[Sentence]:
             document += 1
 
 
-def _paragraphs(path: text_files.Path, document: int) -> Iterator[Sentence]:
-    for paragraph in _lines(path, document):
-        for text in split_paragraph(paragraph.text):
-            yield Sentence(paragraph.document, text)
-
-
 def _pairs(path: text_files.Path, document: int) -> Iterator[Sentence]:
     odd, count = OddRows("lines are left out"), 0
     for line_number, line in read_lines(path):
@@ -82,30 +74,3 @@ def _pairs(path: text_files.Path, document: int) -> Iterator[Sentence]:
             yield Sentence(document, text.strip(), int(fields[0]))
         document += 1
     odd.report(count)
-
-
-FORMATS: Mapping[str, Callable[[text_files.Path, int], Iterator[Sentence]]] = {
-    "sentences": _lines, "paragraphs": _paragraphs, "pairs": _pairs}
-
-_CLOSING = "\"'”’»」』）)\\]】》"
-# Chinese marks need no space after them. Western ones are followed by a space, and not by a small
-# letter (“Who?” he said.).
-# A sequence of marks is matched only from its beginning, so that a long one is scanned once.
-_END = re.compile(rf"[。！？；…]+[{_CLOSING}]*|(?<![.!?])[.!?]+[{_CLOSING}]*(?=\s+[^\sa-z])")
-# A period after these is part of the word; so is one after an initial.
-_ABBREVIATION = re.compile(r"(?:^|[\s(])(?:[A-Za-z]|Mr|Mrs|Ms|Dr|Prof|St|Mt|Gen|Col|Capt|Lt|Rev|"
-                           r"Hon|No|Vol|Fig|vs|e\.g|i\.e|cf)\.$")
-# Only so much is searched for an abbreviation: a paragraph may have 100,000 characters.
-_ABBREVIATION_LENGTH = 8
-
-
-def split_paragraph(text: str) -> List[str]:
-    """The sentences of a paragraph, by Western and Chinese punctuation."""
-    sentences, start = [], 0
-    for end in _END.finditer(text):
-        before = text[max(start, end.end() - _ABBREVIATION_LENGTH):end.end()]
-        if not _ABBREVIATION.search(before):
-            sentences.append(text[start:end.end()].strip())
-            start = end.end()
-    sentences.append(text[start:].strip())
-    return [sentence for sentence in sentences if sentence]

@@ -36,7 +36,7 @@ becomes a slot, with clauses of other texts as negatives.
 Texts are the lines of a .txt file, or a column of a .tsv, .csv or .jsonl file. Writes train, dev
 and test sets as JSON lines, or in bert-ad's format (--format=bert-ad). From the train set it also
 writes pool.txt, the clauses, and pairs.tsv, pairs of a clause and a text that contains it (label
-1) or not (0), for pretraining (--objective=span --input_format=pairs). A text and its duplicates
+1) or not (0), for pretraining (--objective=span). A text and its duplicates
 are all in the same set."""
 
 TRAIN, DEV, TEST = SPLITS = ("train", "dev", "test")

@@ -4,12 +4,10 @@
 the description and the model's config.
 """
 
-import contextlib
-import glob
 import os
 import re
 import shutil
-from typing import Callable, Iterator, List, Mapping, Optional, Sequence, Type
+from typing import Callable, List, Mapping, Optional, Sequence, Type
 
 from absl import flags
 import tensorflow.compat.v1 as tf
@@ -18,14 +16,14 @@ import modeling
 from encoder import model_files, task_json, vocabulary
 from encoder.model_files import ModelFiles
 from engine import log, settings
-from engine.checkpoints import checkpoint_files, checkpoints, onnx_file, saved_model
-from engine.disk import artifact, files
+from engine.checkpoints import checkpoints, onnx_file, saved_model
+from engine.disk import files
 from engine.errors import UserError
 from engine.model import INFERENCE
 from engine.training import run_record
 from runs import kinds, model_card
 from runs.capability import Capability
-from runs.prepared import FLOAT32, INT8, WEIGHTS, Prepared
+from runs.prepared import FLOAT32, WEIGHTS, Prepared
 
 # (the file in float32, the one in int8) → how their answers agree, by name; {}: they are not compared
 Compare = Callable[[Prepared, Prepared], Mapping[str, str]]
@@ -33,7 +31,6 @@ Compare = Callable[[Prepared, Prepared], Mapping[str, str]]
 HELP_TOPIC = "Export"  # of the flags defined here
 
 CARD = "README.md"
-_NEXT = "next"
 _VERSION = re.compile("[1-9][0-9]{0,17}")  # the name of a numbered version's folder
 
 
@@ -44,10 +41,6 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_bool("export_int8", False, "With --do_export: also write the model with int8 weights, for "
                       "serving.run --engine=int8; with --do_eval, compare it with float32 on the dev set.",
                       flag_values=values)
-    flags.DEFINE_string("export_version", None, "With --do_export: write to "
-                        "<output_dir>/export/N, a numbered version as TensorFlow Serving and "
-                        f"serving.run take them; N is a number, or {_NEXT}.",
-                        flag_values=values)
 
 
 def not_compared(exact: Prepared, int8: Prepared) -> Mapping[str, str]:
@@ -57,109 +50,36 @@ def not_compared(exact: Prepared, int8: Prepared) -> Mapping[str, str]:
 
 def check_flags(values: flags.FlagValues) -> None:
     """Raises a UserError for an output that cannot be written, before the hours of training."""
-    for name in ("export_int8", "export_version"):
-        if values[name].value and not values.do_export:
-            raise UserError(f"--{name} needs --do_export, which is not set")
-    if not values.do_export:
-        if values.output_dir and checkpoints.is_saved_model(values.output_dir):
-            raise UserError(f"--output_dir={values.output_dir} is an export, in which nothing is "
-                            f"written: give it as --init_checkpoint={values.output_dir}, and "
-                            "another --output_dir")
-        return
-    settings.required(values, "output_dir")
-    _export_folder(values)
+    if values.export_int8 and not values.do_export:
+        raise UserError("--export_int8 needs --do_export, which is not set")
+    if values.do_export:
+        _export_folder(settings.required(values, "output_dir"))
+    elif values.output_dir and checkpoints.is_saved_model(values.output_dir):
+        raise UserError(f"--output_dir={values.output_dir} is an export, in which nothing is "
+                        f"written: give it as --init_checkpoint={values.output_dir}, and "
+                        "another --output_dir")
 
 
-def _export_folder(values: flags.FlagValues, taken: Sequence[int] = ()) -> str:
-    """The folder that the export is written to. Raises a UserError if it holds something else.
-
-    Args:
-        taken: the numbers of versions that other processes are writing.
-    """
-    output_dir, version = values.output_dir, values.export_version
+def _export_folder(output_dir: str) -> str:
+    """The folder that the export is written to. Raises a UserError if it holds something else."""
     folder = os.path.join(output_dir, "export")
     if checkpoints.is_saved_model(output_dir):
         raise UserError(f"--output_dir={output_dir} is an export; --do_export needs the output "
                         "directory of the training")
-    numbers = versions(folder)
-    if version is not None:
-        path = _version_folder(folder, version, numbers, taken)
-        if os.path.lexists(path) and not _is_made(path, values):
-            raise UserError(f"--export_version={version}: {path} is there already, not as the whole "
-                            f"export of this model, and a version never changes; give another number, or {_NEXT}")
-        return path
-    if numbers:
-        raise UserError(f"{folder} holds numbered versions: add --export_version={_NEXT}, or move "
-                        "it away")
     if os.path.lexists(folder) and not checkpoints.is_saved_model(folder):
         raise UserError(f"{folder} is no export (it has no {checkpoints.GRAPH_FILE}): --do_export "
                         "does not overwrite it; move it away")
     return folder
 
 
-def _version_folder(folder: str, version: str, numbers: List[int], taken: Sequence[int]) -> str:
-    if os.path.lexists(folder) and not numbers and (
-            not os.path.isdir(folder) or glob.glob(os.path.join(glob.escape(folder), "*"))):
-        raise UserError(f"{folder} holds no numbered versions but something else: "
-                        "--export_version does not write into it; move it away")
-    if version == _NEXT:
-        version = str(max([*numbers, *taken], default=0) + 1)
-    if not _VERSION.fullmatch(version):
-        raise UserError(f"--export_version={version}: must be a number from 1 on, or {_NEXT}")
-    return os.path.join(folder, version)
-
-
-def _is_made(path: str, values: flags.FlagValues) -> bool:
-    """Whether a version is the whole export that the flags ask for: its values have equal checksums."""
-    try:
-        kinds.model_in(model_files.open_folder(path, "--output_dir"))  # compares all values and records
-        prefix = model_files.open_folder(values.output_dir, "--output_dir").checkpoint.path
-        ours, theirs = (checkpoint_files.read_index(f"{name}.index") for name in (
-            os.path.join(path, "variables", "variables"), prefix))
-        record = run_record.load(os.path.join(path, saved_model.ASSETS))  # 2.0.0 wrote none
-        graph = files.hash_of_file(os.path.join(path, checkpoints.GRAPH_FILE))
-    except UserError:
-        return False
-    return (os.path.exists(os.path.join(path, CARD)) and (not record or record.facts.get(checkpoints.GRAPH_FILE) == graph)
-            and not any(Prepared(path, "--output_dir", weights).state().why for weights in WEIGHTS)
-            and (not values.export_int8 or Prepared(path, "--output_dir", INT8).state().name == artifact.WHOLE)
-            and all(name in theirs and entry.crc32c == theirs[name].crc32c
-                    for name, entry in ours.items()))
-
-
-@contextlib.contextmanager
-def _claimed(values: flags.FlagValues) -> Iterator[str]:
-    """`_export_folder`; other processes write no version of this number meanwhile."""
-    version = values.export_version
-    taken: List[int] = []
-    while True:
-        folder = _export_folder(values, taken)
-        if version is None:
-            yield folder
-            return
-        os.makedirs(os.path.dirname(folder), exist_ok=True)
-        try:
-            with files.written_alone(folder):
-                # Another process may have published it before the lock.
-                if version != _NEXT or not os.path.lexists(folder):
-                    yield folder
-                    return
-        except files.Held:
-            if version != _NEXT:
-                raise
-            taken.append(int(os.path.basename(folder)))
-
-
 def write(values: flags.FlagValues, kind: Type[Capability], compare: Compare) -> None:
-    """Exports the best or else the newest checkpoint of a training.
-
-    It replaces an earlier export, or becomes a version beside the earlier ones.
+    """Exports the best or else the newest checkpoint of a training, in the place of an earlier export.
 
     Args:
         kind: of the model, which --output_dir names.
         compare: what a file in int8 is compared by.
     """
-    output_dir, version = values.output_dir, values.export_version
+    output_dir = values.output_dir
     trained = model_files.open_folder(output_dir, "--output_dir")
     model, checkpoint = kinds.model_in(trained, kind), trained.checkpoint
     mode = INFERENCE._replace(computation=modeling.Computation(inlined=True))
@@ -171,17 +91,11 @@ def write(values: flags.FlagValues, kind: Type[Capability], compare: Compare) ->
             name: tf.identity(tensor, name=name)
             for name, tensor in model.outputs(inputs, mode).items()})
 
-    with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(_claimed(values))
-        if version and os.path.lexists(folder):
-            log.info(f"{folder} is whole: nothing is left to do")
-            return
-        draft = stack.enter_context(files.atomic_folder(folder, replaces=version is None))
+    folder = _export_folder(output_dir)
+    with files.atomic_folder(folder) as draft:
         saved_model.write(draft, build, checkpoint)
         _describe(os.path.join(draft, saved_model.ASSETS), trained, model.card().labels)
-        graph = files.hash_of_file(os.path.join(draft, checkpoints.GRAPH_FILE))
-        run_record.write(os.path.join(draft, saved_model.ASSETS), run_record.Record(
-            {**model.facts(), checkpoints.GRAPH_FILE: graph}, {}))
+        run_record.write(os.path.join(draft, saved_model.ASSETS), run_record.Record(model.facts(), {}))
         compared = _prepare(draft, compare if values.export_int8 else None)
         files.write_text(os.path.join(draft, CARD), model_card.text(
             output_dir, model, checkpoint.global_step, compared))

@@ -5,7 +5,7 @@
 
 import functools
 import os
-from typing import Any, Callable, Mapping, Optional, Sequence, Type
+from typing import Any, Callable, Mapping, Optional, Sequence, Tuple, Type
 
 from absl import flags
 
@@ -46,6 +46,16 @@ def run(values: flags.FlagValues, kind: Type[Capability],
     Args:
         model_of: makes the model of the flags, of this kind; called before any file is written.
     """
+    def prepare(values: flags.FlagValues, peers: Peers) -> Tuple[Job, Sets]:
+        job = started(job_of(values, model_of(values), peers), is_training=values.do_train)
+        return job, job.model.load(job, values)
+
+    run_prepared(values, kind, prepare)
+
+
+def run_prepared(values: flags.FlagValues, kind: Type[Capability],
+                 prepare: Callable[[flags.FlagValues, Peers], Tuple[Job, Sets]]) -> None:
+    """The same as `run`, with what makes the job and loads its sets."""
     names = [name for name in (*_WORK, "do_export") if name in values]
     if not any(values[name].value for name in names):
         raise UserError("nothing to do: set at least one of "
@@ -56,24 +66,14 @@ def run(values: flags.FlagValues, kind: Type[Capability],
         export.check_flags(values)
     compare: export.Compare = export.not_compared
     if any(values[name].value for name in names if name in _WORK):
-        several, peers = tries.of_flags(values), join(values)
-        job = started(job_of(values, model_of(values), peers), is_training=values.do_train)
-        sets = job.model.load(job, values)
+        several, peers = tries.of_flags(values), device_flags.join_workers(values)
+        run_record.keep_settings(values, peers)  # of a resumed training
+        job, sets = prepare(values, peers)
         carry_out(job, sets, several)
         if "" in sets.dev:
             compare = functools.partial(prepared.agreement, job, sets.dev[""])
     if "do_export" in values and values.do_export:
         export.write(values, kind, compare)
-
-
-def join(values: flags.FlagValues) -> Peers:
-    """Joins the other workers, and sets the flags of a resumed training as it recorded them.
-
-    Each command calls this before it makes a model of the flags, and then `job_of`.
-    """
-    peers = device_flags.join_workers(values)
-    run_record.keep_settings(values, peers)
-    return peers
 
 
 def job_of(values: flags.FlagValues, model: Capability, peers: Peers) -> Job:

@@ -45,7 +45,7 @@ main() {
 
 # pretrain: pretrains on masked spans of the slots' texts; sets $model to the result.
 pretrain() {
-  "$python" -m pretraining.create_data --objective=span --input_format=pairs \
+  "$python" -m pretraining.create_data --objective=span \
     --input_file="$work/slots/pairs.tsv" --output_file="$work/pairs.tfrecord" \
     --vocab_file="$vocab_file" --do_lower_case="$lower_case" \
     --max_seq_length="$max_seq_length" --dupe_factor=1

@@ -309,18 +309,15 @@ def remove_empty_directories() -> None:
 
 
 @contextlib.contextmanager
-def new_folder(path: str, flag: str, *, again: bool = False) -> Iterator[str]:
-    """`atomic_folder` for a user's path; raises a UserError unless it is new or an empty folder.
+def new_folder(path: str, flag: str) -> Iterator[str]:
+    """`atomic_folder` for a user's path; raises a UserError unless it is new, empty or holds the same files already.
 
-    Args:
-        again: whether the folder may also hold the same files already, which stay as they are. Then
-            another content is found only at the end.
+    Another content is found only at the end.
     """
     make_directory(os.path.dirname(os.path.abspath(path)), f"the folder of {flag}")
     refused = UserError(f"{flag}={path} is a file, a mount point or not empty; name a new folder")
     is_full = os.path.isdir(path) and bool(os.listdir(path))
-    if os.path.exists(path) and (not os.path.isdir(path) or os.path.ismount(path)
-                                 or is_full and not again):
+    if os.path.exists(path) and (not os.path.isdir(path) or os.path.ismount(path)):
         raise refused
     if not is_full:
         with atomic_folder(path) as draft:

@@ -140,8 +140,6 @@ def make_data(of: Folder, model):
             ("books.txt", "\n".join(line + "\n" * (number % 8 == 0) for number, line in enumerate(sentences(80)))),
             ("clauses.txt", "\n".join(made_up_texts(60)))):
         (of.folder / name).write_text(f"{text}\n")
-    of.run("pretraining.create_vocab", input_file=of.folder / "books.txt", vocab_size=130,
-           output_dir=of.folder / "vocabulary")
     of.run("pretraining.create_data", input_file=of.folder / "books.txt", max_seq_length=24,
            vocab_file=model.vocab_file, output_file=of.folder / "created.tfrecord",
            max_predictions_per_seq=4, dupe_factor=1)

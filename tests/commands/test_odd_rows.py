@@ -75,7 +75,7 @@ def test_a_bad_row_among_single_texts_leaves_the_others_their_vectors(tiny_model
 
 def test_a_line_that_is_no_pair_is_left_out_of_pretraining_examples(tmp_path, capsys):
     (tmp_path / "pairs.tsv").write_text("1\t0\ta b\tc a b\nno pair\n0\t0\td\te f\n")
-    kept = list(pretraining_texts.read_sentences([str(tmp_path / "pairs.tsv")], "pairs"))
+    kept = list(pretraining_texts.read_sentences([str(tmp_path / "pairs.tsv")], of_pairs=True))
     assert [sentence.text for sentence in kept] == ["a b", "c a b", "d", "e f"]
     assert "1 of 3 lines are left out; the first" in warning_in(capsys)
 

@@ -60,7 +60,7 @@ def test_the_rows_of_all_parts_are_those_of_the_csv_file(folder, count, rows):
 def test_the_documents_of_all_parts_are_those_of_the_file(folder, count, documents):
     def sentences(paths):
         by_document = {}
-        for sentence in texts.read_sentences(paths, "sentences"):
+        for sentence in texts.read_sentences(paths):
             by_document.setdefault(sentence.document, []).append(sentence.text)
         return list(by_document.values())
 

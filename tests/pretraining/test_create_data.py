@@ -129,7 +129,7 @@ def test_each_sentence_alone_and_spans_in_labelled_pairs(tiny_model, tmp_path):
              "1\tx\tcat\tthe bird sees a cat", "1\tx\tthe old cat\ta green bird"]
     (tmp_path / "pairs").mkdir()
     examples = create(tmp_path / "pairs", tiny_model.vocab_file, "\n".join(pairs) + "\n",
-                      objective="span", input_format="pairs", dupe_factor=1, max_seq_length=12)
+                      objective="span", dupe_factor=1, max_seq_length=12)
     # A first text of one token, and one as long as the second, make no example.
     assert sorted(example["next_sentence_labels"][0] for example in examples) == [0, 1]
     for example in examples:
@@ -176,26 +176,10 @@ def test_files_patterns_directories_and_gzip_hold_the_same_text(tiny_model, tmp_
     with gzip.open(str(inner), "wb") as file:
         file.write(b"a bird\n\n\nthe tree\n")
     for names in (f"{folder}/a.txt, {inner}", f"{folder}/*", str(folder)):
-        sentences = texts.read_sentences(patterns.find(names, "--input_file"), "sentences")
+        sentences = texts.read_sentences(patterns.find(names, "--input_file"))
         read_in = [(sentence.document, sentence.text) for sentence in sentences]
         assert [text for _, text in read_in] == ["the cat", "a dog", "a bird", "the tree"]
         assert len({document for document, _ in read_in}) == 4  # a file's end ends a document
-
-
-@pytest.mark.parametrize("paragraph, expected", [
-    ("He came. “Did he?” she asked. Yes!", ["He came.", "“Did he?” she asked.", "Yes!"]),
-    ("Mr. Smith met J. Doe at 3.14 p.m. in St. Ives. It rained.",
-     ["Mr. Smith met J. Doe at 3.14 p.m. in St. Ives.", "It rained."]),
-    ("他说：“你好！”然后走了。真的？！是的", ["他说：“你好！”", "然后走了。", "真的？！", "是的"]),
-    ("no mark at all", ["no mark at all"])])
-def test_paragraphs_are_split_at_western_and_chinese_punctuation(paragraph, expected):
-    assert texts.split_paragraph(paragraph) == expected
-
-
-def test_a_paragraph_of_100000_characters_is_split_as_any_other():
-    assert len(texts.split_paragraph("A word ends. " * 8000)) == 8000
-    for marks in (".", ".'", "'", "。"):
-        assert len(texts.split_paragraph(marks * (100000 // len(marks)))) == 1
 
 
 def statistics(examples):
@@ -276,8 +260,7 @@ TEXT = b"the cat sees a dog .\na bird likes the tree !\n\nthe old river\nthe sma
     (b"the old river\na small house\n", {}, ["one document", "--objective=mlm"]),
     (b"the cat\n\na d\xffog\n", {}, ["text.txt, line 3", "UTF-8"]),
     ("мышь и дом\n\nещё один текст\n".encode("utf-8"), {}, ["--vocab_file", "100%", "[UNK]"]),
-    (b"1\tthe cat\n", dict(input_format="pairs", objective="span"), ["line 1", "tabs"]),
-    (TEXT, dict(input_format="pairs"), ["--input_format=pairs", "--objective=span"]),
+    (b"1\tthe cat\n", dict(objective="span"), ["line 1", "tabs"]),
     (TEXT, dict(input_file="{}/cut.txt.gz"), ["cut.txt.gz"]),
     (TEXT, dict(vocab_file="{}/unmasked.txt"), ["unmasked.txt", "[MASK]"]),
     (TEXT, dict(input_file="{}/texts.csv"), ["texts.csv", "each line is read as a text", ".txt"]),
