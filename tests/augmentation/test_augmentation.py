@@ -103,6 +103,7 @@ class Plain:
         return found
 
 
+@on_tensorflow_2
 def test_it_is_the_plain_algorithm(model, glove, tmp_path):
     plain = Plain(model, glove, SETTINGS)
     expected = [f"x\t{index % 2}\t*\t{variant}" for index, text in enumerate(TEXTS)

@@ -11,7 +11,7 @@ import modeling
 from bert_reference import (BATCH, LENGTH, assert_close, evaluate, load,
                             random_features, random_values, reference_bert, tiny_config,
                             values_for, variable_shapes)
-from conftest import plain_session
+from conftest import on_tensorflow_1, on_tensorflow_2, plain_session
 
 
 @pytest.mark.parametrize("activation", ["gelu", "tanh"])  # gelu_erf has its outputs checked below, by its gradients
@@ -46,7 +46,8 @@ def test_one_hot_and_gathered_embeddings_agree_and_only_the_latter_has_a_sparse_
             assert isinstance(tf.gradients(loss, model.get_embedding_table())[0], kind)
 
 
-@pytest.mark.parametrize("activation", ["gelu", "gelu_erf"])
+@pytest.mark.parametrize("activation", [
+    pytest.param("gelu", marks=on_tensorflow_1), pytest.param("gelu_erf", marks=on_tensorflow_2)])
 def test_gradients_are_the_slopes_of_the_loss(activation):
     """Against central differences of the NumPy reference, along a random direction."""
     config, features = tiny_config(hidden_act=activation), random_features()
@@ -72,7 +73,8 @@ def test_gradients_are_the_slopes_of_the_loss(activation):
 
 
 @pytest.mark.parametrize("computation", [
-    modeling.Computation(), modeling.Computation(recompute=True)], ids=("shared", "recomputed"))
+    pytest.param(modeling.Computation(), marks=on_tensorflow_1),
+    pytest.param(modeling.Computation(recompute=True), marks=on_tensorflow_2)], ids=("shared", "recomputed"))
 def test_attention_scores_are_given_out_where_asked_for_and_take_a_gradient(computation):
     """Against Q K^T / sqrt(H), written out over the states that enter each layer."""
     config, features = tiny_config(), random_features()
