@@ -179,8 +179,6 @@ def test_curves_whose_lengths_cannot_be_are_left_out(tmp_path, capsys, alarm):
     assert len(warnings) == 2 and all(line.endswith("its curves are left out") for line in warnings)
 
 
-# --- Records -------------------------------------------------------------------------------
-
 # --- Numbers in files, before anything is allocated by them --------------------------------
 
 
