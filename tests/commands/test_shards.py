@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 
@@ -87,8 +88,9 @@ def test_the_parts_of_a_command_have_the_rows_of_one_run(
             "texts.jsonl": "".join(json.dumps({"text": text}) + "\n" for text in TEXTS),
             "clauses.txt": "".join(f"{text}\n" for text in made_up_texts(9, 5))}.items():
         (tmp_path / path).write_text(text, encoding="utf-8")
+    shutil.copytree(os.path.join(RELEASE, "scorer"), str(tmp_path / "scorer"))  # in which it keeps a store
     model = {predict: classifier, rewrite: dict(
-        output_dir=os.path.join(RELEASE, "scorer"), num_cpu_replicas=1, pool_file=tmp_path / "clauses.txt")}.get(
+        output_dir=tmp_path / "scorer", num_cpu_replicas=1, pool_file=tmp_path / "clauses.txt")}.get(
         module, dict(language_model, max_seq_length=16, num_cpu_replicas=1))
     flags = dict(model, **flags, input_file=tmp_path / name, output_file=tmp_path / f"found.{ending}")
     run_here(flags, module)
