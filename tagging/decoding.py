@@ -137,7 +137,8 @@ def _factors(words: Words, scores: Scores) -> Tuple[tf.Tensor, tf.Tensor, tf.Ten
            + _first_of(length)[:, :, 0] * opens * scores.first
            + (is_word - is_followed) * closes * scores.last)
     peaks = tf.stop_gradient(tf.reduce_max(own, axis=2, keepdims=True))
-    own = tf.pad(own - peaks, [[0, 0], [0, -length % _BLOCK], [0, 0]])
+    missing = (_BLOCK - length % _BLOCK) % _BLOCK  # tf2onnx's remainder of a negative number is another one
+    own = tf.pad(own - peaks, [[0, 0], [0, missing], [0, 0]])
     return moves / sums, tf.exp(own), tf.reduce_sum(peaks, [1, 2])
 
 
