@@ -84,6 +84,20 @@ def test_each_kind_answers_without_tensorflow_as_the_predictor_does_and_its_fold
     assert {folder: sorted(os.listdir(folder)) for folder in toys.values()} == before
 
 
+def test_a_file_gives_equal_predictions_at_every_length(toys):
+    for folder in toys.values():
+        kept = Prepared(folder, "--model")
+        _, reader = kept.open()
+        source = reader.encode(examples_of(texts_of(reader.takes, 12))).source
+        opened = onnx_file.open_session(kept.path, 1)
+        names, shortest = [tensor.name for tensor in opened.get_inputs()], source.lengths.argmin()
+        first, *others = (opened.run(None, {name: source.fetch(np.array([shortest]), length)[name] for name in names})
+                          for length in range(source.lengths[shortest], source.lengths[shortest] + 9))
+        for found in others:
+            for of_first, values in zip(first, found):  # what is of padding alone is left out
+                np.testing.assert_allclose(of_first, values[tuple(map(slice, of_first.shape))], atol=1e-5)
+
+
 def test_the_command_prepares_and_then_serves_without_tensorflow(tiny_classifier, tmp_path):
     folder = str(tmp_path / "model")
     shutil.copytree(str(tiny_classifier), folder, ignore=shutil.ignore_patterns("serving-*"))
