@@ -1,5 +1,6 @@
 """`scripts/hosts.sh` with a program in place of ssh: what workers are told, when all restart."""
 
+import contextlib
 import json
 import os
 import signal
@@ -42,12 +43,15 @@ open(name, "a").write("x")
             [os.path.join(ROOT, "scripts", "hosts.sh"), hosts, "worker.py", "--flag=a b"],
             cwd=str(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8",
             env={**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": ROOT,
-                 "PYTHON": sys.executable, **environment}))
+                 "PYTHON": sys.executable, **environment},
+            # A background job's programs ignore SIGINT, and bash leaves what it finds ignored.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), start_new_session=True))
         return started[-1]
 
     yield begin
     for process in started:
-        process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # its workers hold its output open
         process.communicate()
 
 
