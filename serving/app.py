@@ -28,7 +28,7 @@ from engine.errors import UserError
 from engine.version import VERSION
 from runs.capability import Result
 from runs.rows import Example
-from serving import metrics, routes
+from serving import metrics, openapi, routes
 from serving.model import Closing, Deadline, Gone, Late, Limits, Overloaded, ServedModel, TooLong
 from serving.routes import Refusal
 
@@ -145,7 +145,7 @@ class App(Starlette):
 
     def _openapi(self, model: ServedModel) -> Response:
         """This description."""
-        return JSONResponse(routes.openapi(self._prefixes, self._gets))
+        return JSONResponse(openapi.description_of(self._prefixes, self._gets))
 
     def _info(self, model: ServedModel) -> Response:
         """The model and the limits, as Text Embeddings Inference and the page need them."""

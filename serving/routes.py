@@ -8,19 +8,14 @@ import base64
 import json
 import math
 import re
-import typing
-from typing import (
-    Any, Callable, ClassVar, Dict, List, Mapping, Optional, Sequence, Type, TypeVar, Union)
+from typing import Any, Callable, ClassVar, Dict, List, Optional, Sequence, Type, TypeVar, Union
 
 import numpy as np
-from pydantic import (
-    BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapter, ValidationError, model_validator)
-from pydantic.json_schema import models_json_schema
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 from starlette.exceptions import HTTPException
 from typing_extensions import Annotated, Literal
 
 from engine import log
-from engine.version import VERSION
 from runs.capability import Result
 from runs.rows import Example
 from serving.model import ServedModel
@@ -33,7 +28,7 @@ Predict = Callable[[List[Example], Optional[bool]], List[Result]]
 
 
 class Refusal(HTTPException):
-    """A request gets an `Error` for an answer; its type is one of the constants of this module."""
+    """A request gets an `openapi.Error` for an answer; its type is one of the constants of this module."""
 
     def __init__(self, status: int, message: str, error_type: str = VALIDATION,
                  index: Optional[int] = None, **headers: str):
@@ -367,40 +362,3 @@ def route_of(path: str, model: ServedModel) -> str:
     """The route of a path; of / the one that it stands for, what the model has first."""
     return path if path in REQUESTS else next(
         route for route in ("/embed", "/rerank", "/predict") if REQUESTS[route].fits(model))
-
-
-class Error(BaseModel):
-    """Why there is no answer; `index` is that of the text at fault, from 0."""
-    error: str
-    error_type: str
-    index: Optional[int] = None
-
-
-def openapi(prefixes: List[str], gets: Mapping[str, Callable]) -> Dict[str, Any]:
-    """The description of all routes, in OpenAPI's format.
-
-    Args:
-        prefixes: of all routes.
-        gets: the other routes, with functions whose texts describe them.
-    """
-    schemas, components = models_json_schema(
-        [(body, "validation") for body in (*REQUESTS.values(), Error)],
-        ref_template="#/components/schemas/{model}")
-
-    def content(what: str, schema: Dict[str, Any]) -> Dict[str, Any]:
-        return {"description": what, "content": {"application/json": {"schema": schema}}}
-
-    paths: Dict[str, Any] = {}
-    for route, request in REQUESTS.items():
-        answer = TypeAdapter(typing.get_type_hints(request.answer)["return"]).json_schema()
-        paths[route] = {"post": {
-            "summary": " ".join(request.__doc__.split()),
-            "requestBody": content("the request", schemas[request, "validation"]),
-            "responses": {"200": content("the answer", answer),
-                          "default": content("an error", schemas[Error, "validation"])}}}
-    for route, function in gets.items():
-        paths[route] = {"get": {"summary": function.__doc__,
-                                "responses": {"200": {"description": "the answer"}}}}
-    return {"openapi": "3.1.0", "info": {"title": "Trained BERT models", "version": VERSION},
-            "paths": {prefix + route: path for prefix in prefixes for route, path in paths.items()},
-            "components": {"schemas": components["$defs"]}}
