@@ -36,7 +36,7 @@ _PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "page.html")
 _ADDRESS = re.compile(r"[\d.]*|\[.*\]")  # IPv4 or IPv6, or nothing: no name
 _DRAINED = 64  # times the largest body: what is read of a larger one, so that its sender hears why
 _SOON = 0.05  # seconds, in which a client hardly leaves
-_SHORT = 512  # bytes of a body, whose answer takes little longer than handing it to a thread
+_SHORT = 512  # bytes of a body with about a hundred tokens, for which other clients can wait
 _RETRY = {"retry-after": "1"}  # seconds
 _REFUSALS = {Overloaded: (429, "Model is overloaded", routes.OVERLOADED),
              Closing: (503, "the service ends", routes.UNHEALTHY),
@@ -174,9 +174,9 @@ class App(Starlette):
     async def _post(self, path: str, request: Request) -> Response:
         """The answer of a model. Once the client has gone, nothing more is computed.
 
-        A thread of its own computes it. To wake that up, and to be woken up, takes half a millisecond of a processor,
-        which a client who asks alone is spared: when the request before was the same connection's, nothing is in
-        flight, and the body is short, the event loop computes.
+        A thread computes it, so that the event loop stays free. Handing it over takes half a millisecond of a processor,
+        which a client who asks alone is spared: if its connection also sent the request before, nothing else is in
+        flight and the body is short, the event loop computes.
         """
         limits, name = self._limits, request.path_params.get("name") or self._first_with(path)
         model = self._model(name)
