@@ -44,10 +44,6 @@ output_folders: Dict[str, str] = {}
 _made: List[pathlib.Path] = []
 
 
-class Held(UserError):
-    """Another process writes an output."""
-
-
 @contextlib.contextmanager
 def atomic_path(path: str) -> Iterator[str]:
     """Yields a temporary path; on success its file replaces `path`, even a link."""
@@ -138,15 +134,19 @@ def sync_folder(path: str) -> None:
 def name_disk_errors(path: str, temporary: Optional[str] = None) -> Iterator[None]:
     """Adds `path` to disk errors that name no file, or a path that begins with `temporary`.
 
-    The error of a failed write, unlike that of a failed opening, has no file name.
+    The error of a failed write, unlike that of a failed opening, has no file name. TensorFlow's errors that name
+    such a path become an OSError: after some of them, it would begin a session anew.
     """
     try:
         yield
-    except OSError as error:
-        if disk_errno(error):
+    except Exception as error:
+        number = disk_errno(error)
+        if number and isinstance(error, OSError):
             names = [str(name) for name in (error.filename, error.filename2) if name is not None]
             if not names or temporary and any(name.startswith(temporary) for name in names):
                 error.filename = path
+        elif number and temporary and temporary in str(error):
+            raise OSError(number, os.strerror(number), path) from error
         raise
 
 
@@ -323,7 +323,7 @@ def new_folder(path: str, flag: str) -> Iterator[str]:
         with atomic_folder(path) as draft:
             yield draft
         return
-    with scratch.folder(os.path.dirname(os.path.abspath(path))) as draft:
+    with beside(os.path.abspath(path)) as draft:
         yield draft
         if not _holds(path, draft):
             raise refused
@@ -369,16 +369,3 @@ def digest_of(path: str, num_bytes: float = math.inf) -> "hashlib._Hash":
         for block in iter(lambda: file.read(int(min(_READ_BYTES, num_bytes - file.tell()))), b""):
             digest.update(block)
     return digest
-
-
-@contextlib.contextmanager
-def written_alone(*paths: str) -> Iterator[None]:
-    """A context in which no other process writes these outputs; raises `Held` if one does."""
-    with contextlib.ExitStack() as stack:
-        for folder, name in map(os.path.split, paths):
-            lock = os.path.join(folder, f".{name}.lock")  # hidden: a folder may be an input
-            try:
-                stack.enter_context(scratch.exclusive(lock, os.path.join(folder, name)))
-            except UserError as error:
-                raise Held(str(error)) from error
-        yield
