@@ -134,7 +134,10 @@ def making(*outputs: Artifact, replaces: Collection[str] = (DAMAGED,)) -> Iterat
     paths, refused = [output.path for output in outputs], None
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(files.written_alone(*paths))
+            for path in paths:
+                folder, name = os.path.split(path)
+                lock = os.path.join(folder, f".{name}.lock")  # hidden: a folder may be an input
+                stack.enter_context(scratch.exclusive(lock, path))
         except OSError as error:  # on a read-only disk outputs can be whole
             refused = error
         must_make = is_needed(*outputs, replaces=replaces)

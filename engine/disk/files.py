@@ -44,10 +44,6 @@ output_folders: Dict[str, str] = {}
 _made: List[pathlib.Path] = []
 
 
-class Held(UserError):
-    """Another process writes an output."""
-
-
 @contextlib.contextmanager
 def atomic_path(path: str) -> Iterator[str]:
     """Yields a temporary path; on success its file replaces `path`, even a link."""
@@ -369,16 +365,3 @@ def digest_of(path: str, num_bytes: float = math.inf) -> "hashlib._Hash":
         for block in iter(lambda: file.read(int(min(_READ_BYTES, num_bytes - file.tell()))), b""):
             digest.update(block)
     return digest
-
-
-@contextlib.contextmanager
-def written_alone(*paths: str) -> Iterator[None]:
-    """A context in which no other process writes these outputs; raises `Held` if one does."""
-    with contextlib.ExitStack() as stack:
-        for folder, name in map(os.path.split, paths):
-            lock = os.path.join(folder, f".{name}.lock")  # hidden: a folder may be an input
-            try:
-                stack.enter_context(scratch.exclusive(lock, os.path.join(folder, name)))
-            except UserError as error:
-                raise Held(str(error)) from error
-        yield
