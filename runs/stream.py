@@ -120,9 +120,20 @@ def run(values: flags.FlagValues, stream: Stream) -> None:
     if shard:
         shards.check(values, [output_file], lambda part: stream.facts(values, part))
         output_file = shard.output(output_file)
-    facts = stream.facts(values, shard)
-    odd = OddRows(stream.become, keeps_reasons=True,
-                  skips_lines="skip_bad_lines" in values and values.skip_bad_lines)
+    answer(values, stream, source, output_file, stream.facts(values, shard),
+           skips_lines="skip_bad_lines" in values and values.skip_bad_lines)
+
+
+def answer(values: flags.FlagValues, stream: Stream, source: Input, output_file: Optional[str],
+           facts: Optional[Mapping[str, Any]] = None, *, skips_lines: bool) -> None:
+    """Answers all texts of an input, see `run`.
+
+    Args:
+        output_file: default: standard output.
+        facts: see `Stream.facts`.
+        skips_lines: see `OddRows`.
+    """
+    odd = OddRows(stream.become, keeps_reasons=True, skips_lines=skips_lines)
     texts = stream.open(values, source, odd)
     name = stream.rows if texts.total is None else f"of {texts.total:,} {stream.rows}"
     with _opened(output_file, facts, texts.header, name) as (num_done, append):

@@ -64,10 +64,6 @@ class OddRows:
                 self.reasons.popleft()
         return rows
 
-    def next_error(self) -> Dict[str, str]:
-        """The entry of the next unread row in a file of JSON lines."""
-        return {"error": self.reasons.popleft()}
-
     def report(self, num_rows: int, may_be_all: bool = False) -> None:
         """Warns once of all bad rows; an error if all of the `num_rows` are bad, and may not be."""
         if self._count and self._count >= num_rows and not may_be_all:
