@@ -100,10 +100,10 @@ def input_format(path: str) -> str:
     return "tsv"
 
 
-def check_lines(path: str, flag: str = "--input_file") -> None:
+def check_lines(path: str) -> None:
     """Raises a UserError for a file named as CSV or JSON, where each line is read as a text."""
     if path.lower().endswith((".csv", ".json", ".jsonl", ".csv.gz", ".json.gz", ".jsonl.gz")):
-        raise UserError(f"{flag}={path}: each line is read as a text here, with the marks and names of CSV or JSON; "
+        raise UserError(f"--input_file={path}: each line is read as a text here, with the marks and names of CSV or JSON; "
                         "write the texts into a .txt file, one a line")
 
 
