@@ -41,7 +41,7 @@ from engine.disk.provenance import Source
 from engine.errors import UserError
 from engine.inference import PredictionSettings
 from engine.progress import Counter
-from runs.rows import Example, Split, read_rows, read_split
+from runs.rows import Example, Split, read_rows
 from tasks import task_flags, user_files
 from tasks.table import OWN_DATA, Task, find_task
 
@@ -79,7 +79,6 @@ class Job(NamedTuple):
     """Everything that an augmentation needs."""
     values: flags.FlagValues  # checked; --N is set
     task: Task
-    data_dir: str
     output_file: str
     part: Optional[Part]  # of the training set, if not all of it is augmented
     model: MaskedLanguageModel
@@ -135,8 +134,8 @@ def main(values: flags.FlagValues) -> None:
 def run(values: flags.FlagValues, model: MaskedLanguageModel) -> None:
     """The same as `main`, with an open model."""
     job = _job(values, model)
-    total = sum(1 for _ in read_split(job.task.train, job.data_dir, job.task.kind, part=job.part))
-    output = GrowingFile(job.output_file, _facts(job), _header_of(job.task.train, job.data_dir))
+    total = sum(1 for _ in job.task.train.examples(job.task.kind, part=job.part))
+    output = GrowingFile(job.output_file, _facts(job), _header_of(job.task.train))
     with output.growing(f"of {total:,} examples", replaces=(DAMAGED,)) as file:
         if file.is_whole:
             return
@@ -198,20 +197,19 @@ def _line_of(fields: Any, form: str) -> str:
     return line.getvalue()[:-len("\r\n")] + "\n"
 
 
-def _header_of(split: Split, data_dir: str) -> str:
+def _header_of(split: Split) -> str:
     """The line that names the columns; empty if the file has none."""
     if split.format == "jsonl" or not split.columns.header:
         return ""
-    path = os.path.join(data_dir, split.file)
-    rows = text_files.csv_rows(path) if split.format == "csv" else text_files.tsv_rows(path)
+    rows = text_files.csv_rows(split.file) if split.format == "csv" else text_files.tsv_rows(split.file)
     return _line_of(next(rows)[1], split.format)
 
 
 def _rows_of(job: Job) -> Iterator[Row]:
     """Streams the rows of the training set, or of the part of it, that hold an example."""
     split, kind = job.task.train, job.task.kind
-    objects = text_files.json_objects(job.part or os.path.join(job.data_dir, split.file))
-    for line_number, fields, example in read_rows(kind, split, job.data_dir, part=job.part):
+    objects = text_files.json_objects(job.part or split.file)
+    for line_number, fields, example in read_rows(kind, split, part=job.part):
         if split.format == "jsonl":  # with the keys that the task does not read
             fields = next(fields for number, fields in objects if number == line_number)
         yield Row(line_number, example, fields, split)
@@ -220,9 +218,8 @@ def _rows_of(job: Job) -> Iterator[Row]:
 def _facts(job: Job) -> Dict[str, Any]:
     """Everything that determines the output, under names for people."""
     train, values, model = job.task.train, job.values, job.model
-    path = os.path.join(job.data_dir, train.file)
     return {
-        "training data": [Source(job.part or path), train.columns.facts(), train.keys],
+        "training data": [Source(job.part or train.file), train.columns.facts(), train.keys],
         "vocabulary": model.encoding.vocab_hash,
         "do_lower_case": model.encoding.do_lower_case,
         "max_seq_length": model.encoding.max_seq_length,
@@ -237,7 +234,7 @@ def _facts(job: Job) -> Dict[str, Any]:
 def _job(values: flags.FlagValues, model: MaskedLanguageModel) -> Job:
     """Checks the flags; the output directory is created last, after all checks."""
     name, task = _task(values)
-    data_dir = task_flags.data_dir(values)
+    data_dir = "" if name == OWN_DATA else settings.required(values, "data_dir")
     train_file = files.require_file(os.path.join(data_dir, task.train.file), "the task's file")
     if values.N is None:
         values.N = _ROUNDS_OF_TASK.get(name, _ROUNDS)
@@ -248,7 +245,7 @@ def _job(values: flags.FlagValues, model: MaskedLanguageModel) -> Job:
     output_file = os.path.join(
         output_dir, task.train.file if data_dir else os.path.basename(train_file))
     files.check_output(output_file, "--output_dir", [train_file])
-    job = Job(values, task, data_dir, output_file, None, model)
+    job = Job(values, task.within(data_dir), output_file, None, model)
     shard = shards.from_flags(values, inputs=None)
     if shard:
         shards.check(values, [output_file],

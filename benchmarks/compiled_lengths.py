@@ -37,7 +37,8 @@ def sources(model: str, data: str, store: str) -> Iterator[Tuple[str, Source, in
 
     for name in ("CoLA", "SST-2"):
         task = TASKS[name.lower()]
-        yield name, load_texts(task, task.train, os.path.join(data, "glue", name), encoding(128), store).source(with_labels=True), 3
+        yield name, load_texts(
+            task.within(os.path.join(data, "glue", name)).train, task.kind, encoding(128), store).source(with_labels=True), 3
     yield "New-Wiki", reading.load(
         os.path.join(data, "qa_en", "newwiki_train.json"), encoding(384), reading.WindowSettings(), store,
         is_training=True).training_source(), 60

@@ -36,7 +36,7 @@ from features import extraction
 from reading import data as reading_data
 from rewriting import rewriter, texts as rewriting_texts
 from rewriting.scorer import PhraseScorer
-from tasks.data import load_texts, read_examples
+from tasks.data import load_texts
 from tasks.table import TASKS
 from tokenization import BatchTokenizer
 
@@ -52,7 +52,8 @@ def rate_of(work: Callable[[], int]) -> float:
 
 
 def cola_sentences(data_dir: str, most: int) -> List[str]:
-    examples = read_examples(TASKS["cola"], TASKS["cola"].train, data_dir)
+    task = TASKS["cola"].within(data_dir)
+    examples = task.train.examples(task.kind)
     return [example.texts[0] for example in itertools.islice(examples, most)]
 
 
@@ -67,7 +68,7 @@ def prepare(model: str, data_dir: str, task: str = "cola", store_dir: str = "") 
     """Builds a store from a text file."""
     with tempfile.TemporaryDirectory() as folder:
         return rate_of(lambda: len(load_texts(
-            TASKS[task], TASKS[task].train, data_dir, encoding_of(model), store_dir or folder)))
+            TASKS[task].within(data_dir).train, TASKS[task].kind, encoding_of(model), store_dir or folder)))
 
 
 def prepare_questions(model: str, train_file: str) -> float:
@@ -132,7 +133,8 @@ def second_pass(forward: Any, checkpoint: checkpoints.Checkpoint, source: Callab
 def evaluate(model: str, data_dir: str, trained: str, precision: str) -> float:
     config = model_files.open_folder(model, "--model").config()
     with tempfile.TemporaryDirectory() as folder:
-        texts = load_texts(TASKS["cola"], TASKS["cola"].dev, data_dir, encoding_of(model), folder)
+        task = TASKS["cola"].within(data_dir)
+        texts = load_texts(task.dev, task.kind, encoding_of(model), folder)
         return second_pass(classifier.forward_of(config, 2), checkpoints.latest(trained),
                            lambda: texts.source(with_labels=False), precision=precision)
 

@@ -111,7 +111,7 @@ class ChoiceFile(NamedTuple):
         if not self.split:
             return _objects(part or self.path, odd)
         return (((self.path, "line", line), None if example is UNREAD else dict(zip(self.names, example.texts)))
-                for line, _, example in read_rows(None, self.split, "", odd, part=part))
+                for line, _, example in read_rows(None, self.split, odd, part=part))
 
     def _question(self, where: Where, row: Mapping[str, Any]) -> Question:
         place, (texts, names, answer) = "{}, {} {}".format(*where), self.layout[:3]

@@ -26,7 +26,6 @@ from absl import flags
 
 from encoder import vocabulary
 from engine import log
-from engine.checkpoints import checkpoint_files
 from engine.cli import command, shards
 from engine.data import store, text_files
 from engine.disk import artifact, files, parts, patterns, provenance, scratch
@@ -188,8 +187,6 @@ def _write(chunks: Iterable[Tuple[List[bytes], np.ndarray]], total: int, outputs
     number, sums = 0, np.zeros(3, np.int64)
     record: Dict[str, Any] = {}
     with contextlib.ExitStack() as stack:
-        for output in outputs:
-            stack.enter_context(checkpoint_files.writing(output.path))
         drafts = [stack.enter_context(output.written(record)) for output in outputs]
         writers = [stack.enter_context(tf.python_io.TFRecordWriter(draft)) for draft in drafts]
         counter = stack.enter_context(Counter("Writing", unit="examples", total=total))

@@ -13,7 +13,7 @@ from engine.disk.parts import Part
 from engine.errors import UserError
 from runs import column_values, table_head
 from runs.column_finder import Finder, Roles
-from runs.rows import Example, read_split
+from runs.rows import Example
 from runs.table_head import NAMES, PAIRS, Table
 
 ROLES = "text", "text_pair", "label"  # the label may have several columns of 0 and 1
@@ -238,4 +238,4 @@ def read_texts(path: Path, given: Roles, header: Optional[bool], odd: OddRows, *
         raise UserError(f"--skip_bad_lines: {path} is CSV, whose rows may have several lines; convert it to UTF-8, for "
                         "example with iconv")
     split = find(table, given, labelled=False, takes_pairs=takes_pairs, trained=trained, kind=kind).split()
-    return read_split(split, "", odd=odd, part=path if isinstance(path, Part) else None), len(split.columns.texts)
+    return split.examples(odd=odd, part=path if isinstance(path, Part) else None), len(split.columns.texts)

@@ -1,13 +1,13 @@
 """Streams the examples of files of rows, and checks each row."""
 
 import collections
-import os
 from typing import Any, Callable, Counter, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 from encoder.label_types import Kind
 from engine import log
 from engine.data import text_files
 from engine.data.text_files import OddRows, attempt
+from engine.disk import files, provenance
 from engine.disk.parts import Part
 from engine.errors import UserError
 from runs import table_head
@@ -29,12 +29,51 @@ class Columns(NamedTuple):
 
 class Split(NamedTuple):
     """One file of a task."""
-    file: str  # relative to --data_dir, or absolute
+    file: str  # in a row of the table of tasks, relative to --data_dir
     columns: Columns
     format: str = "tsv"  # one of text_files.FORMATS
     keys: Tuple[str, ...] = ()  # the keys of a JSON object that are its columns
     labels: Tuple[str, ...] = ()  # the names of several columns of labels
     more_labels: Tuple[str, ...] = ()  # that the training file does not have
+
+    def content(self, store_dir: str) -> List[Any]:
+        """What identifies what is read, as JSON values. `store_dir`: see `provenance.content_hash`."""
+        path = files.require_file(self.file, "the task's file")
+        return [provenance.content_hash(path, store_dir), self.columns.facts(), self.keys, self.format]
+
+    def examples(self, kind: Optional[Kind] = None, *, odd: Optional[OddRows] = None, part: Optional[Part] = None,
+                 second: str = "second text") -> Iterator["Example"]:
+        """Streams the examples; in the end warns of skipped rows and empty texts, and counts those left out.
+
+        Args:
+            kind: what the labels are; not needed for a file without labels.
+            odd: counts the rows that are not as the split says; UNREAD takes their place.
+            part: of the file, which may hold none.
+            second: what the second text is, for the warning.
+        """
+        path = self.file
+        skipped: Counter[str] = collections.Counter()
+        left_out: Counter[str] = collections.Counter()
+        count = num_empty = 0
+        halves = [0, 0]  # examples without a first, and without another text
+        for _, _, example in read_rows(kind, self, odd, skipped, part, left_out):
+            count += 1
+            is_blank = [not text.strip() for text in example.texts]
+            num_empty += all(is_blank)
+            if any(is_blank) and not all(is_blank):
+                halves[not is_blank[0]] += 1
+            yield example
+        for what, number in skipped.items():
+            log.warn(f"{path}: skipped {number} {what}")
+        if left_out:
+            log.info(f"{path}: {describe_left_out(count, self.columns.only[1], left_out)}")
+        if num_empty:
+            log.warn(f"{path}: {num_empty} examples have an empty text")
+        for what, number in zip(("first text", second), halves):
+            if number:
+                log.warn(f"{path}: {number:,} of {count:,} pairs have an empty {what}")
+        if not count and not part:
+            raise UserError(f"{path} holds no examples")
 
 
 class Example(NamedTuple):
@@ -49,60 +88,24 @@ UNREAD = Example(("?",))  # in the place of a row that cannot be read
 ParsedRow = Tuple[int, List[str], Example]
 
 
-def read_split(split: Split, data_dir: str, kind: Optional[Kind] = None, *,
-               odd: Optional[OddRows] = None, part: Optional[Part] = None,
-               second: str = "second text") -> Iterator[Example]:
-    """Streams the examples of a file; in the end warns of skipped rows and empty texts, and counts those left out.
-
-    Args:
-        second: what the second text is, for the warning.
-        part: of the file, which may hold none.
-        odd: counts the rows that are not as the split says; UNREAD takes their place.
-        kind: what the labels are; not needed for a file without labels.
-    """
-    path = os.path.join(data_dir, split.file)
-    skipped: Counter[str] = collections.Counter()
-    left_out: Counter[str] = collections.Counter()
-    count = num_empty = 0
-    halves = [0, 0]  # examples without a first, and without another text
-    for _, _, example in read_rows(kind, split, data_dir, odd, skipped, part, left_out):
-        count += 1
-        is_blank = [not text.strip() for text in example.texts]
-        num_empty += all(is_blank)
-        if any(is_blank) and not all(is_blank):
-            halves[not is_blank[0]] += 1
-        yield example
-    for what, number in skipped.items():
-        log.warn(f"{path}: skipped {number} {what}")
-    if left_out:
-        log.info(f"{path}: {describe_left_out(count, split.columns.only[1], left_out)}")
-    if num_empty:
-        log.warn(f"{path}: {num_empty} examples have an empty text")
-    for what, number in zip(("first text", second), halves):
-        if number:
-            log.warn(f"{path}: {number:,} of {count:,} pairs have an empty {what}")
-    if not count and not part:
-        raise UserError(f"{path} holds no examples")
-
-
 def describe_left_out(count: int, kept: str, left_out: Counter[str]) -> str:
     """Which rows are examples, and how many others have which values in the column that decides it."""
     others = ", ".join(f"{number:,} {value!r}" for value, number in left_out.most_common())
     return f"the {count:,} examples are those with {kept!r}; left out: {log.brief(others)}"
 
 
-def read_rows(kind: Optional[Kind], split: Split, data_dir: str, odd: Optional[OddRows] = None,
+def read_rows(kind: Optional[Kind], split: Split, odd: Optional[OddRows] = None,
               skipped: Optional[Counter[str]] = None, part: Optional[Part] = None,
               left_out: Optional[Counter[str]] = None) -> Iterator[ParsedRow]:
     """Streams the rows of a file that hold an example: their fields, and the example.
 
     Args:
-        odd: see `read_split`.
+        odd: see `Split.examples`.
         skipped: counts the rows that are left out, by the reason.
         part: of the file.
         left_out: counts the rows that `split.columns.only` leaves out, by their values.
     """
-    path = part or os.path.join(data_dir, split.file)
+    path = part or split.file
     parse = _parser(kind, split, str(path), collections.Counter() if skipped is None else skipped,
                     collections.Counter() if left_out is None else left_out)
     label = split.columns.label

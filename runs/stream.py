@@ -33,7 +33,7 @@ Input = Union[text_files.Path, ArrivingLines]
 class Texts(NamedTuple):
     """An opened input, and how its results are written."""
     rows: Iterator[Any]  # the texts, in the stream's form
-    # (number of the row, from 0; the row; its result, a str if it is an error) → its part of the output
+    # (number of the row, from 0; the row; its result, or {"error": why}) → its part of the output
     write: Callable[[int, Any, Any], Union[str, bytes]]
     header: Union[str, bytes] = ""  # of the output
     total: Optional[int] = None  # the number of rows, if it is known
@@ -120,9 +120,20 @@ def run(values: flags.FlagValues, stream: Stream) -> None:
     if shard:
         shards.check(values, [output_file], lambda part: stream.facts(values, part))
         output_file = shard.output(output_file)
-    facts = stream.facts(values, shard)
-    odd = OddRows(stream.become, keeps_reasons=True,
-                  skips_lines="skip_bad_lines" in values and values.skip_bad_lines)
+    answer(values, stream, source, output_file, stream.facts(values, shard),
+           skips_lines="skip_bad_lines" in values and values.skip_bad_lines)
+
+
+def answer(values: flags.FlagValues, stream: Stream, source: Input, output_file: Optional[str],
+           facts: Optional[Mapping[str, Any]] = None, *, skips_lines: bool) -> None:
+    """Answers all texts of an input, see `run`.
+
+    Args:
+        output_file: default: standard output.
+        facts: see `Stream.facts`.
+        skips_lines: see `OddRows`.
+    """
+    odd = OddRows(stream.become, keeps_reasons=True, skips_lines=skips_lines)
     texts = stream.open(values, source, odd)
     name = stream.rows if texts.total is None else f"of {texts.total:,} {stream.rows}"
     with _opened(output_file, facts, texts.header, name) as (num_done, append):
@@ -178,9 +189,10 @@ def _source(values: flags.FlagValues, shard: Optional[Shard]) -> Input:
 
 
 def _result(is_unread: bool, result: Any, odd: OddRows) -> Any:
-    """The result, or why there is none."""
+    """The result, or {"error": why there is none}."""
     if is_unread:  # counted where it was read
-        return odd.reasons.popleft()
+        return {"error": odd.reasons.popleft()}
     if isinstance(result, str):
         odd.add(result)
+        return {"error": result}
     return result

@@ -130,7 +130,7 @@ class TextFile(NamedTuple):
     def _rows(self) -> Iterator[Tuple[Tuple[str, ...], Any]]:
         """The texts of each row but blank ones, and its label."""
         skipped: Counter[str] = collections.Counter()
-        for line_number, _, example in read_rows(_LABEL_KINDS.get(self.layout), self.split, "", skipped=skipped):
+        for line_number, _, example in read_rows(_LABEL_KINDS.get(self.layout), self.split, skipped=skipped):
             _check_texts(example.texts, f"{self.path}, line {line_number}")
             yield example
         for what, number in skipped.items():

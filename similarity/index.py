@@ -66,7 +66,7 @@ def build(folder: str, file: TextFile, encoder: Encoder) -> None:
             texts.append("".join(json.dumps(text, ensure_ascii=False) + "\n" for text in chunk),
                          len(chunk))
     total = texts.num_rows
-    output = GrowingFile(os.path.join(folder, _VECTORS), {**facts, **encoder.facts()},
+    output = GrowingFile(os.path.join(folder, _VECTORS), {**facts, **encoder.model_facts()},
                          array_header(total, encoder.size))
     with output.growing(f"of {total:,} documents") as vectors:
         num_left = total - vectors.num_rows
@@ -121,7 +121,7 @@ class Index:
         if not is_there(folder):
             raise UserError(f"--output_dir={folder} holds no complete index; build it with "
                             "--documents")
-        vectors = GrowingFile(os.path.join(folder, _VECTORS), encoder.facts())
+        vectors = GrowingFile(os.path.join(folder, _VECTORS), encoder.model_facts())
         texts = GrowingFile(os.path.join(folder, _TEXTS), {})
         for state in (vectors.state(), texts.state()):
             if state.name != WHOLE:

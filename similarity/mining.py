@@ -92,7 +92,7 @@ def _negatives(chunk: List[Example], positives: Dict[bytes, Set[bytes]], index: 
                encoder: Encoder, settings: MiningSettings, advance: Callable[[int], None]
                ) -> Iterator[List[str]]:
     """The negatives of each pair, the most similar first, at most as many as are wanted."""
-    anchors = encoder.of_queries([example.texts[0] for example in chunk], advance)
+    anchors = encoder.of_texts([encoder.query_prefix + example.texts[0] for example in chunk], advance)
     of_positives = encoder.of_texts([example.texts[1] for example in chunk], advance)
     limits = np.einsum("nd,nd->n", anchors, of_positives) - settings.negative_margin
     first, last = settings.ranks()

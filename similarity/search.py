@@ -15,10 +15,10 @@ finds, and that are no positives of the anchor.
 """
 
 import dataclasses
+import functools
 import json
-from typing import IO, Optional, Tuple
+from typing import Dict, List, Optional, Tuple, Union
 
-import numpy as np
 from absl import flags
 
 from encoder import model_files
@@ -28,16 +28,16 @@ from engine.cli import command, device_flags
 from engine.data import text_files
 from engine.data.text_files import OddRows
 from engine.disk import files
-from engine.disk.parts import ArrivingLines, in_chunks
+from engine.disk.parts import ArrivingLines
 from engine.errors import UserError
 from engine.inference import PredictionSettings
-from engine.progress import Counter
 from engine.settings import required, setting
-from runs import column_finder
+from runs import column_finder, stream
+from runs.capability import Encoded
 from similarity.files import TextFile, open_file
 from similarity.index import Index, build, is_there
 from similarity.mining import MiningSettings, mine
-from similarity.nearest import nearest
+from similarity.nearest import Ranking, nearest
 from similarity.vectors import Encoder
 
 _CHUNK_QUERIES = 1024
@@ -87,15 +87,15 @@ def main(values: flags.FlagValues) -> None:
     files.check_output(values.output_file, "--output_file",
                        [values.documents, values.mine_negatives])
     documents, pairs = _open_files(values)
-    with Encoder(trained, values, search.vector_size) as encoder:
+    with Search(trained, values, search.vector_size) as encoder:
         if documents:
             build(folder, documents, encoder)
-        index = Index(folder, encoder)
-        with files.output(values.output_file) as file:
-            if pairs:
-                mine(pairs, index, encoder, mining_settings, form, file)
-            else:
-                _answer(index, encoder, search.top_k, form, file)
+        encoder.index = Index(folder, encoder)
+        if pairs:
+            with files.output(values.output_file) as file:
+                mine(pairs, encoder.index, encoder, mining_settings, form, file)
+        else:
+            stream.answer(values, encoder, ArrivingLines(), values.output_file, skips_lines=True)
 
 
 def _open_files(values: flags.FlagValues) -> Tuple[Optional[TextFile], Optional[TextFile]]:
@@ -116,46 +116,37 @@ def _open_files(values: flags.FlagValues) -> Tuple[Optional[TextFile], Optional[
     return pairs if is_needed else documents, pairs
 
 
-def _answer(index: Index, encoder: Encoder, top_k: int, form: str, file: IO[str]) -> None:
-    """Writes the nearest documents of each line of standard input."""
-    log.info(f"Searching {len(index.texts):,} documents: standard input has a query a line")
-    if form == "tsv":
-        file.write("query\trank\tscore\tdocument\ttext\n")
-    arriving, num_queries = ArrivingLines(), 0
-    odd = OddRows("queries have no answer", keeps_reasons=True, skips_lines=True)
-    lines = text_files.lines_of(arriving, "standard input", odd)
-    with Counter("Searching", unit="lines") as counter:
-        for chunk in in_chunks((line for _, line in lines), _CHUNK_QUERIES, arriving=arriving):
-            queries = [line for line in chunk if line is not None]
-            answers = iter(())
-            if queries:
-                answers = zip(*nearest(encoder.of_queries(queries), index.vectors, top_k))
-            for query in chunk:
-                file.write(_unanswered(odd, form) if query is None else
-                           _lines_of(query, *next(answers), index, form))
-            file.flush()
-            counter.advance(len(chunk))
-            num_queries += len(chunk)
-    encoder.report("the queries")
-    odd.report(num_queries)
+class Search(Encoder, stream.Stream):
+    """Finds the nearest documents of each query in an index, which is set once it is built."""
+    title, unit, rows, become = "Searching", "queries", "queries", "queries have no answer"
+    chunk_size = _CHUNK_QUERIES
+    index: Index
 
+    def open(self, values: flags.FlagValues, source: stream.Input, odd: OddRows) -> stream.Texts:
+        log.info(f"Searching {len(self.index.texts):,} documents: standard input has a query a line")
+        queries = (line for _, line in text_files.lines_of(source, "standard input", odd))
+        form, self._top_k = text_files.output_format(values.output_file, values.format), values.top_k
+        return stream.Texts(queries, functools.partial(self._lines_of, form),
+                            "query\trank\tscore\tdocument\ttext\n" if form == "tsv" else "",
+                            report=lambda: self.report("the queries"))
 
-def _unanswered(odd: OddRows, form: str) -> str:
-    error = json.dumps(odd.next_error(), ensure_ascii=False)
-    return (error if form == "jsonl" else "\t" * 4) + "\n"
+    def encode(self, rows: List[Optional[str]]) -> Encoded:
+        encoded = self.encoded([self.query_prefix + (query or "") for query in rows])
+        return encoded._replace(decode=lambda predictions: zip(*nearest(
+            encoded.decode(predictions), self.index.vectors, self._top_k)))
 
-
-def _lines_of(query: str, scores: np.ndarray, numbers: np.ndarray, index: Index, form: str) -> str:
-    """The documents with these numbers as one line of JSON, or a line of TSV for each."""
-    rows = [(f"{score:.6g}", int(number) + 1, index.texts[number])
-            for score, number in zip(scores, numbers)]
-    if form == "jsonl":
-        return json.dumps({"query": query, "found": [
-            {"score": float(score), "document": number, "text": text}
-            for score, number, text in rows]}, ensure_ascii=False) + "\n"
-    return "".join(
-        "\t".join(str(field).translate(_SPACES) for field in (query, rank, *row)) + "\n"
-        for rank, row in enumerate(rows, 1))
+    def _lines_of(self, form: str, _: int, query: Optional[str], found: Union[Dict[str, str], Ranking]) -> str:
+        """A line of JSON with the query's documents, or a line of TSV for each; `found` may be an error."""
+        if isinstance(found, dict):
+            return (json.dumps(found, ensure_ascii=False) if form == "jsonl" else "\t" * 4) + "\n"
+        rows = [(f"{score:.6g}", int(number) + 1, self.index.texts[number]) for score, number in zip(*found)]
+        if form == "jsonl":
+            return json.dumps({"query": query, "found": [
+                {"score": float(score), "document": number, "text": text}
+                for score, number, text in rows]}, ensure_ascii=False) + "\n"
+        return "".join(
+            "\t".join(str(field).translate(_SPACES) for field in (query, rank, *row)) + "\n"
+            for rank, row in enumerate(rows, 1))
 
 
 if __name__ == "__main__":

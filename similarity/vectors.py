@@ -24,10 +24,15 @@ class Encoder(OpenModel):
         trained: a model for similarity.
         values: the flags of `OpenModel`.
         size: the number of components, the first of the model's; None: all of them.
+
+    Attributes:
+        size: the number of components.
+        query_prefix: put before queries.
     """
 
     def __init__(self, trained: ModelFiles, values: flags.FlagValues, size: Optional[int]):
         self._model, self._precision = kinds.model_in(trained, TextEncoder), values.precision
+        self.query_prefix = self._model.similarity.query_prefix
         full_size = self._model.config.hidden_size
         self.size = size or full_size
         if self.size > full_size:
@@ -35,7 +40,7 @@ class Encoder(OpenModel):
                 f"--vector_size={size}: the model's vectors have {full_size} components")
         super().__init__(self._model.forward(), trained.checkpoint, values)
 
-    def facts(self) -> Dict[str, Any]:
+    def model_facts(self) -> Dict[str, Any]:
         """Everything that determines a text's vector, under names for people."""
         return {
             **self._model.encoder_facts(),
@@ -44,19 +49,18 @@ class Encoder(OpenModel):
             "pooling": self._model.similarity.pooling, "--precision": self._precision,
             "--vector_size": self.size}
 
-    def of_queries(self, texts: Sequence[str],
-                   advance: Callable[[int], None] = lambda count: None) -> np.ndarray:
-        """Vectors [n, D] of queries, before which the model may want a prefix."""
-        return self.of_texts([self._model.similarity.query_prefix + text for text in texts], advance)
-
-    def of_texts(self, texts: Sequence[str],
-                 advance: Callable[[int], None] = lambda count: None) -> np.ndarray:
+    def of_texts(self, texts: Sequence[str], advance: Callable[[int], None]) -> np.ndarray:
         """Vectors, float32 [n, D]; at least one text. `advance` gets the numbers of finished texts."""
-        encoded = data.encode([Example((text,)) for text in texts], self._model.encoding, "")
-        source = encoded.source()
-        vectors = self.predict(Encoded(source, lambda predictions: predictions["vectors"]), advance)
-        advance(len(texts) - len(source.lengths))  # those that equal others
-        return shortened(vectors, self.size)[encoded.numbers[:, 0]]
+        encoded = self.encoded(texts)
+        vectors = self.predict(encoded, advance)
+        advance(len(texts) - len(encoded.source.lengths))  # those that equal others
+        return vectors
+
+    def encoded(self, texts: Sequence[str]) -> Encoded:
+        """At least one text as the model reads it; the results are the vectors, float32 [n, D]."""
+        texts_of = data.encode([Example((text,)) for text in texts], self._model.encoding, "")
+        return Encoded(texts_of.source(), lambda predictions: shortened(
+            predictions["vectors"], self.size)[texts_of.numbers[:, 0]])
 
     def report(self, name: str) -> None:
         """See `Encoding.report`."""

@@ -143,14 +143,12 @@ class Classifier(Capability):
             self._load_with_mismatched(job, task.test, task.mismatched_test) if "test" in wanted else {})
 
     def _load(self, job: Job, split: Split) -> TextSet:
-        return load_texts(
-            self.classification.task, split, self.classification.data_dir, self.encoding,
-            job.settings.store_dir)
+        return load_texts(split, self.classification.task.kind, self.encoding, job.settings.store_dir)
 
     def _load_with_mismatched(self, job: Job, split: Split, mismatched: Optional[Split]
                               ) -> Dict[str, TextSet]:
         texts = {"": self._load(job, split)}
-        if mismatched and os.path.exists(os.path.join(self.classification.data_dir, mismatched.file)):
+        if mismatched and os.path.exists(mismatched.file):
             texts["_mm"] = self._load(job, mismatched)
         return texts
 

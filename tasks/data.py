@@ -3,7 +3,7 @@
 import abc
 import os
 import pathlib
-from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
+from typing import Dict, List, Optional, Tuple, Union
 
 import numpy as np
 
@@ -11,14 +11,13 @@ from encoder import label_types
 from encoder.encoding import Encoding, encode_texts_and_pairs, open_or_tokenize
 from engine.data import store
 from engine.data.batches import Source, token_features
-from engine.disk import files, provenance
-from runs.rows import Example, Split, read_split
-from tasks import processors
-from tasks.table import Task
+from engine.disk import files
+from runs.rows import Example, Split
+from tasks.processors import ProcessorSplit
 
 _CHUNK_EXAMPLES = 8192
 
-AnySplit = Union[Split, processors.ProcessorSplit]
+AnySplit = Union[Split, ProcessorSplit]
 
 
 class TrainingSet(abc.ABC):
@@ -124,50 +123,32 @@ class TextSet(TrainingSet):
         return Source(records.lengths("input_ids"), fetch, self.encoding.max_seq_length)
 
 
-def read_examples(task: Task, split: AnySplit, data_dir: str) -> Iterator[Example]:
-    """Streams the examples of one of the task's files; see `rows.read_split`."""
-    if isinstance(split, processors.ProcessorSplit):
-        return processors.read(split, data_dir, task.kind)
-    return read_split(split, data_dir, kind_of(task, split))
+def load_texts(split: AnySplit, kind: label_types.Kind, encoding: Encoding, store_dir: str) -> TextSet:
+    """Opens the tokenized examples of a file; tokenizes them if the store does not have them yet.
 
-
-def kind_of(task: Task, split: AnySplit) -> label_types.Kind:
-    """What the labels of a file are: those of the task, and behind them those that only this file has."""
-    more = () if isinstance(split, processors.ProcessorSplit) else split.more_labels
-    return task.kind.with_more(more) if more else task.kind
-
-
-def content_of(split: AnySplit, data_dir: str, store_dir: str) -> List[Any]:
-    """What identifies a set's content, as JSON values. `store_dir`: see `provenance.content_hash`."""
-    if isinstance(split, processors.ProcessorSplit):
-        return [processors.digest(split, data_dir), split.columns.facts(), (), "processor"]
-    path = files.require_file(os.path.join(data_dir, split.file), "the task's file")
-    return [provenance.content_hash(path, store_dir), split.columns.facts(), split.keys, split.format]
-
-
-def load_texts(task: Task, split: AnySplit, data_dir: str, encoding: Encoding, store_dir: str) -> TextSet:
-    """Opens the tokenized examples of a file; tokenizes them if the store does not have them yet."""
-    content = content_of(split, data_dir, store_dir)
-    labels = kind_of(task, split)
-    kind = labels if split.columns.label is not None else None
+    Args:
+        kind: of the task's labels; behind them come those that only this file has.
+    """
+    content = split.content(store_dir)
+    labels = kind.with_more(split.more_labels)
+    parsed = labels if split.columns.label is not None else None
     columns = {"input_ids": store.Column(encoding.id_dtype, ragged=True),
                "first_segment_length": store.Column("int32", ragged=False),
                "num_left_out": store.Column("int32", ragged=False),
                "text": store.Column("uint32", ragged=False)}
-    if kind:
-        columns["label"] = kind.column
+    if parsed:
+        columns["label"] = parsed.column
     key = {"content": content, "labels": labels.labels,
-           "label_separator": task.kind.separator, "label_aliases": list(task.kind.aliases.items()),
+           "label_separator": kind.separator, "label_aliases": list(kind.aliases.items()),
            **encoding.facts(), "long_texts": encoding.long_texts.facts() or {}}
 
     def encode(examples: List[Tuple[int, Example]]) -> store.Chunk:
-        chunk = _encode([example for _, example in examples], encoding, kind)
+        chunk = _encode([example for _, example in examples], encoding, parsed)
         return {**chunk, "text": chunk["text"] + examples[0][0]}
 
     records = open_or_tokenize(
-        os.path.join(data_dir, split.file), encoding, store_dir, pathlib.Path(split.file).stem, key,
-        columns, lambda: enumerate(read_examples(task, split, data_dir)), encode, unit="examples",
-        chunk_size=_CHUNK_EXAMPLES)
+        split.file, encoding, store_dir, pathlib.Path(split.file).stem, key, columns,
+        lambda: enumerate(split.examples(labels)), encode, unit="examples", chunk_size=_CHUNK_EXAMPLES)
     return TextSet(records, labels, files.hash_of_json(content), encoding)
 
 

@@ -24,7 +24,6 @@ class Classification(NamedTuple):
     # A trained model is not of a task.
     task_name: str = ""
     task: Optional[Task] = None
-    data_dir: str = ""  # the directory that the task's files are relative to
     predict_labels: str = NAME
 
 

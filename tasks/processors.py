@@ -6,6 +6,7 @@ import hashlib
 import importlib.machinery
 import importlib.util
 import json
+import os
 import sys
 from typing import Any, Iterator, List, NamedTuple, Optional, Type
 
@@ -64,49 +65,54 @@ class DataProcessor:
 
 
 class ProcessorSplit(NamedTuple):
-    """One set of a data processor."""
+    """One set of a data processor; what is asked of it is what is asked of a `Split`."""
     processor: Any
-    file: str  # the set's name: "train", "dev" or "test"
+    data_dir: str
+    name: str  # "train", "dev" or "test"
     columns: Columns  # whether there are labels
+    more_labels = ()
+
+    @property
+    def file(self) -> str:
+        """Stands for its source, in messages and in the name of the store."""
+        return os.path.join(self.data_dir, self.name)
+
+    def content(self, store_dir: str) -> List[Any]:
+        """A hash of the examples that the processor returned, as JSON values."""
+        content = hashlib.sha256()
+        for example in _examples_of(self):
+            content.update(json.dumps([example.text_a, example.text_b, str(example.label)],
+                                      default=repr).encode("utf-8"))
+        return [content.hexdigest(), self.columns.facts(), (), "processor"]
+
+    def examples(self, kind: label_types.Kind) -> Iterator[Example]:
+        """The examples, their labels checked."""
+        for example in _examples_of(self):
+            label = None
+            if self.columns.label is not None:
+                try:
+                    label = kind.parse(str(example.label))
+                except ValueError as error:
+                    raise UserError(f"--processor: the label of {self.name} example {example.guid!r} "
+                                    f"is {example.label!r}, and must be {error}") from error
+            texts = (example.text_a,) if example.text_b is None else (example.text_a, example.text_b)
+            yield Example(tuple(map(text_files.whole_characters, texts)), label)
 
 
 @functools.lru_cache(maxsize=1)  # called twice in a row: for the digest, and for the examples
-def _examples_of(split: ProcessorSplit, data_dir: str) -> List[Any]:
+def _examples_of(split: ProcessorSplit) -> List[Any]:
     """The examples that the processor returns. Raises a UserError if there are none."""
-    name = f"get_{split.file}_examples"
+    name = f"get_{split.name}_examples"
     try:
-        examples = list(getattr(split.processor, name)(data_dir))
+        examples = list(getattr(split.processor, name)(split.data_dir))
     except (OSError, tf.errors.OpError) as error:  # tf.gfile raises the last
         raise UserError(f"--processor: {name}: {error}") from error
     if not examples:
-        raise UserError(f"--processor: {name}({data_dir!r}) returned nothing")
+        raise UserError(f"--processor: {name}({split.data_dir!r}) returned nothing")
     return examples
 
 
-def read(split: ProcessorSplit, data_dir: str, kind: label_types.Kind) -> Iterator[Example]:
-    """The examples of a set, their labels checked."""
-    for example in _examples_of(split, data_dir):
-        label = None
-        if split.columns.label is not None:
-            try:
-                label = kind.parse(str(example.label))
-            except ValueError as error:
-                raise UserError(f"--processor: the label of {split.file} example {example.guid!r} "
-                                f"is {example.label!r}, and must be {error}") from error
-        texts = (example.text_a,) if example.text_b is None else (example.text_a, example.text_b)
-        yield Example(tuple(map(text_files.whole_characters, texts)), label)
-
-
-def digest(split: ProcessorSplit, data_dir: str) -> str:
-    """A hash of the examples that the processor returned."""
-    content = hashlib.sha256()
-    for example in _examples_of(split, data_dir):
-        content.update(json.dumps([example.text_a, example.text_b, str(example.label)],
-                                  default=repr).encode("utf-8"))
-    return content.hexdigest()
-
-
-def make_task(specification: str) -> Task:
+def make_task(specification: str, data_dir: str) -> Task:
     """The task of `--processor=path/to/file.py:ClassName`. A mistake in that file has its traceback."""
     processor = _load(specification)()
     # For a regression, processors return no labels or [None].
@@ -116,7 +122,7 @@ def make_task(specification: str) -> Task:
     metrics = (scores.accuracy, scores.macro_f1) if labels else (scores.pearson, scores.spearman, scores.r2)
     kind = label_types.SingleLabel(labels) if labels else label_types.Regression()
     return Task(kind, metrics, *(
-        ProcessorSplit(processor, name, labelled if name != "test" else unlabelled)
+        ProcessorSplit(processor, data_dir, name, labelled if name != "test" else unlabelled)
         for name in ("train", "dev", "test")))
 
 

@@ -7,7 +7,6 @@ import numpy as np
 from encoder.label_types import Kind
 from runs.capability import Measured
 from runs.report_page import Cell, MarkedTexts, Part, Section, Table, class_scores, items_at, number
-from tasks.data import read_examples
 from tasks.model_folder import Classification
 
 _MAX_MISTAKES = 20
@@ -60,10 +59,10 @@ def confusion(labels: Sequence[str], counts: Sequence[Sequence[int]]) -> Table:
 
 def _mistakes(classification: Classification, shown: Shown) -> List[Dict[str, List[Part]]]:
     """The worst mistakes. Their texts are read again, because the store has only token ids."""
-    kind, task, errors = shown.kind, classification.task, shown.errors
+    kind, errors = shown.kind, shown.errors
     worst = [index for index in np.argsort(-errors, kind="stable")[:_MAX_MISTAKES].tolist()
              if errors[index] > 0]
-    examples = items_at(worst, read_examples(task, task.dev, classification.data_dir))
+    examples = items_at(worst, classification.task.dev.examples(kind))
 
     def name(label: Any) -> str:
         return kind.format_label(label) or "none" if kind.labels else number(float(label))

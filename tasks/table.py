@@ -3,6 +3,7 @@
 A row has a task's files, their columns, the labels and the metrics. To add a task, add a row.
 """
 
+import os
 from typing import NamedTuple, Optional, Tuple
 
 from encoder import label_types
@@ -27,6 +28,11 @@ class Task(NamedTuple):
     mismatched_dev: Optional[Split] = None
     mismatched_test: Optional[Split] = None
     trained_columns: Optional[Trained] = None  # of a user's files, for the model's description
+
+    def within(self, data_dir: str) -> "Task":
+        """The task whose files are in a directory."""
+        return self._replace(**{name: split._replace(file=os.path.join(data_dir, split.file))
+                                for name, split in self._asdict().items() if isinstance(split, Split)})
 
 
 def _glue(kind: label_types.Kind, columns: Columns, test_columns: Columns,

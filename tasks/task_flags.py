@@ -45,7 +45,7 @@ def find(values: flags.FlagValues, sets: Sequence[str],
                         "one of them")
     if values.processor:
         refuse_own_data_flags(values, ("data_dir",))
-        name, task = values.processor, processors.make_task(values.processor)
+        name, task = values.processor, processors.make_task(values.processor, settings.required(values, "data_dir"))
     elif settings.required(values, "task_name") == OWN_DATA:
         name, task = OWN_DATA, user_files.make_task(values, sets, trained)
     else:
@@ -58,8 +58,8 @@ def find(values: flags.FlagValues, sets: Sequence[str],
         if values.train_file:
             path = files.require_file(os.path.abspath(values.train_file), "--train_file")
             task = task._replace(train=task.train._replace(file=path))
-    return Classification(task.kind, trained_columns=task.trained_columns, task_name=name, task=task,
-                          data_dir=data_dir(values))
+        task = task.within(settings.required(values, "data_dir"))
+    return Classification(task.kind, trained_columns=task.trained_columns, task_name=name, task=task)
 
 
 def refuse_own_data_flags(values: flags.FlagValues, allowed: Sequence[str]) -> None:
@@ -67,8 +67,3 @@ def refuse_own_data_flags(values: flags.FlagValues, allowed: Sequence[str]) -> N
     for name in user_files.FLAGS:
         if name not in allowed and values[name].present:
             raise UserError(f"--{name} is only for --task_name={OWN_DATA}")
-
-
-def data_dir(values: flags.FlagValues) -> str:
-    """The directory that the task's files are relative to; "" if their paths are absolute."""
-    return "" if values.task_name == OWN_DATA else settings.required(values, "data_dir")

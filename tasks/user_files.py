@@ -154,7 +154,7 @@ def _infer_kind(values: flags.FlagValues, finder: Finder, split: Split) -> label
     counts: Counter[str] = collections.Counter()
     lines: Dict[str, int] = {}  # of the first example with each label
     reader = _AsWritten(separator, names)
-    for line, fields, example in read_rows(reader, split, ""):
+    for line, fields, example in read_rows(reader, split):
         if finder.table.names and _plain(finder.table.names) == _plain(fields):
             raise UserError(f"{split.file}, line {line}: the header again; remove this line")
         number = sum(example.label.values())
@@ -225,8 +225,7 @@ def _more_labels(split: Split, kind: label_types.Kind) -> Sequence[str]:
         return ()
     more: Counter[str] = collections.Counter()
     num_rows = num_others = 0
-    for _, _, example in read_rows(
-            _AsWritten(kind.separator, written_labels.places(kind.labels)), split, ""):
+    for _, _, example in read_rows(_AsWritten(kind.separator, written_labels.places(kind.labels)), split):
         names = [name for name, has_it in example.label.items()
                  if has_it and kind.aliases.get(name, name) not in kind.labels]
         more.update(names)

@@ -76,8 +76,7 @@ def save(saver: tf.train.Saver, session, prefix: str) -> None:
     directory, name = os.path.split(prefix)
     with files.beside(prefix) as own:
         draft = os.path.join(own, name)
-        with writing(prefix):
-            saver.save(session, draft, write_meta_graph=False, write_state=False)
+        saver.save(session, draft, write_meta_graph=False, write_state=False)
         scratch.check_owner()
         for path in files_of(draft):  # the index last
             files.publish(path, os.path.join(directory, os.path.basename(path)))
@@ -102,18 +101,6 @@ def remove_unfinished(directory: str) -> None:
         if not exists(path.rpartition(".data-")[0]):
             log.info(f"Removing {path}: its checkpoint was never finished")
             os.remove(path)
-
-
-@contextlib.contextmanager
-def writing(path: str) -> Iterator[None]:
-    """Turns TensorFlow's errors of the disk into an OSError that names `path`."""
-    try:
-        yield
-    except tf.errors.OpError as error:
-        number = files.disk_errno(error)
-        if number is None:
-            raise
-        raise OSError(number, os.strerror(number), path) from error
 
 
 @contextlib.contextmanager

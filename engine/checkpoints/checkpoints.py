@@ -153,8 +153,7 @@ def write_checkpoint(prefix: str, variables: Mapping[str, np.ndarray]) -> None:
         tensors = [tf.placeholder(variables[name].dtype, variables[name].shape) for name in names]
         save = tf.raw_ops.SaveV2(prefix=prefix, tensor_names=names,
                                  shape_and_slices=[""] * len(names), tensors=tensors)
-        with checkpoint_files.writing(prefix):
-            session.run(save, {tensor: variables[name] for tensor, name in zip(tensors, names)})
+        session.run(save, {tensor: variables[name] for tensor, name in zip(tensors, names)})
 
 
 def read_evaluations(directory: str) -> Dict[str, Any]:

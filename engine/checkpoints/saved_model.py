@@ -9,7 +9,7 @@ from typing import Callable, Dict, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from engine.checkpoints import checkpoint_files, checkpoints
+from engine.checkpoints import checkpoints
 
 ASSETS = "assets.extra"  # folder for files of a SavedModel that its graph does not read
 VARIABLES = os.path.dirname(checkpoints.EXPORTED)  # folder of the checkpoint
@@ -37,16 +37,15 @@ def write(folder: str, build: Build, checkpoint: checkpoints.Checkpoint) -> None
         checkpoints.check_matches(checkpoint, tf.global_variables())
         saver = tf.train.Saver()
         saver.restore(session, checkpoint.path)
-        with checkpoint_files.writing(folder):
-            builder = tf.saved_model.builder.SavedModelBuilder(folder)
-            builder.add_meta_graph_and_variables(
-                session, [tf.saved_model.tag_constants.SERVING],
-                {tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY:
-                 tf.saved_model.predict_signature_def(signature.inputs, signature.outputs)},
-                saver=saver, strip_default_attrs=True)
-            for meta_graph in builder._saved_model.meta_graphs:
-                _strip(meta_graph.graph_def)
-            builder.save()
+        builder = tf.saved_model.builder.SavedModelBuilder(folder)
+        builder.add_meta_graph_and_variables(
+            session, [tf.saved_model.tag_constants.SERVING],
+            {tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY:
+             tf.saved_model.predict_signature_def(signature.inputs, signature.outputs)},
+            saver=saver, strip_default_attrs=True)
+        for meta_graph in builder._saved_model.meta_graphs:
+            _strip(meta_graph.graph_def)
+        builder.save()
 
 
 def _at_zero(getter, name: str, *args, **kwargs) -> tf.Variable:

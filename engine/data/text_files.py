@@ -64,10 +64,6 @@ class OddRows:
                 self.reasons.popleft()
         return rows
 
-    def next_error(self) -> Dict[str, str]:
-        """The entry of the next unread row in a file of JSON lines."""
-        return {"error": self.reasons.popleft()}
-
     def report(self, num_rows: int, may_be_all: bool = False) -> None:
         """Warns once of all bad rows; an error if all of the `num_rows` are bad, and may not be."""
         if self._count and self._count >= num_rows and not may_be_all:
@@ -104,10 +100,10 @@ def input_format(path: str) -> str:
     return "tsv"
 
 
-def check_lines(path: str, flag: str = "--input_file") -> None:
+def check_lines(path: str) -> None:
     """Raises a UserError for a file named as CSV or JSON, where each line is read as a text."""
     if path.lower().endswith((".csv", ".json", ".jsonl", ".csv.gz", ".json.gz", ".jsonl.gz")):
-        raise UserError(f"{flag}={path}: each line is read as a text here, with the marks and names of CSV or JSON; "
+        raise UserError(f"--input_file={path}: each line is read as a text here, with the marks and names of CSV or JSON; "
                         "write the texts into a .txt file, one a line")
 
 

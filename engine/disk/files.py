@@ -134,15 +134,19 @@ def sync_folder(path: str) -> None:
 def name_disk_errors(path: str, temporary: Optional[str] = None) -> Iterator[None]:
     """Adds `path` to disk errors that name no file, or a path that begins with `temporary`.
 
-    The error of a failed write, unlike that of a failed opening, has no file name.
+    The error of a failed write, unlike that of a failed opening, has no file name. TensorFlow's errors that name
+    such a path become an OSError: after some of them, it would begin a session anew.
     """
     try:
         yield
-    except OSError as error:
-        if disk_errno(error):
+    except Exception as error:
+        number = disk_errno(error)
+        if number and isinstance(error, OSError):
             names = [str(name) for name in (error.filename, error.filename2) if name is not None]
             if not names or temporary and any(name.startswith(temporary) for name in names):
                 error.filename = path
+        elif number and temporary and temporary in str(error):
+            raise OSError(number, os.strerror(number), path) from error
         raise
 
 
@@ -319,7 +323,7 @@ def new_folder(path: str, flag: str) -> Iterator[str]:
         with atomic_folder(path) as draft:
             yield draft
         return
-    with scratch.folder(os.path.dirname(os.path.abspath(path))) as draft:
+    with beside(os.path.abspath(path)) as draft:
         yield draft
         if not _holds(path, draft):
             raise refused

@@ -19,7 +19,6 @@ from commands import arguments, ends_with_error
 from conftest import on_tensorflow_1, on_tensorflow_2, sentences
 from masked_lm import OneAtATime, write_tiny_masked_lm
 from task_files import user_task
-from tasks.data import read_examples
 from tasks.table import TASKS
 from tokenization import FullTokenizer
 
@@ -171,8 +170,8 @@ def test_both_texts_of_a_pair_vary_beside_the_other_as_it_is(model, tmp_path):
         f"{index}\t{a}\t{b}\t{label}\n" for index, (a, b, label) in enumerate(pairs)))
     (tmp_path / "qnli" / "dev.tsv").write_text("the dev set")
     augment_here(model, tmp_path / "out", task_name="qnli", data_dir=tmp_path / "qnli")
-    task = TASKS["qnli"]
-    examples = list(read_examples(task, task.train, str(tmp_path / "out")))
+    task = TASKS["qnli"].within(str(tmp_path / "out"))
+    examples = list(task.train.examples(task.kind))
     for a, b, label in pairs:
         index = task.kind.labels.index(label)
         rows = [row for row in examples if row.texts[0] == a or row.texts[1] == b]
@@ -205,7 +204,7 @@ def test_a_file_of_ones_own_keeps_its_format_its_columns_and_its_labels(name, mo
     augment_here(model, tmp_path / "out", task_name="file", data_dir=tmp_path / "data", **flags)
     task = user_task(tmp_path / "out", ["train"], **flags)
     assert task.kind.labels == ("a", "b")
-    examples = list(read_examples(task, task.train, ""))
+    examples = list(task.train.examples(task.kind))
     for text, _, labels in ROWS:
         variants = [row for row in examples
                     if row.texts[0][:2] == text[:2] or "\t" in row.texts[0] and "\t" in text]

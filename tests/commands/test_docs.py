@@ -21,7 +21,6 @@ from pretraining import run
 from scripts.flags_page import commands
 from shell_scripts import forking_python_fixture  # noqa: F401 (a fixture)
 from tasks import processors
-from tasks.data import read_examples
 
 PAGES = ["README.md"] + sorted(os.path.join("docs", name)
                                for name in os.listdir(os.path.join(ROOT, "docs"))
@@ -158,8 +157,8 @@ def test_the_processor_of_the_docs_reads_nested_sentiment_json(tmp_path):
         (tmp_path / name).write_text("".join(
             json.dumps({"comment": text, "items": [{"sentiment": sentiment}]}) + "\n"
             for text, sentiment in rows))
-    task = processors.make_task(f"{tmp_path}/mine.py:SentimentProcessor")
-    examples = list(read_examples(task, task.train, str(tmp_path)))
+    task = processors.make_task(f"{tmp_path}/mine.py:SentimentProcessor", str(tmp_path))
+    examples = list(task.train.examples(task.kind))
     assert [(example.texts[0], task.kind.labels[example.label]) for example in examples] == [
         ("不错", "positive"), ("很差", "negative")]
 

@@ -208,8 +208,8 @@ def test_the_teachers_outputs_are_computed_once_and_kept_for_each_example(
         tiny_classifier, data_dir, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(teacher, "_CHUNK_EXAMPLES", 4)
     taught = teacher.load(str(tiny_classifier))
-    texts = load_texts(TASKS["cola"], TASKS["cola"].train, data_dir, taught.encoding,
-                       str(tmp_path))
+    task = TASKS["cola"].within(data_dir)
+    texts = load_texts(task.train, task.kind, taught.encoding, str(tmp_path))
     for is_computed in (True, False):
         source = teacher.with_outputs(
             taught, texts.source(with_labels=True), texts.source(with_labels=False),

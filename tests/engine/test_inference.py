@@ -28,9 +28,8 @@ def sources(tiny_model, tmp_path_factory):
     sources = {}
     for size in SIZES:
         directory = tmp_path_factory.mktemp(f"cola{size}")
-        data_dir = write_cola(directory, test=size)
-        texts = load_texts(TASKS["cola"], TASKS["cola"].test, data_dir, tiny_model.encoding(),
-                           str(directory / "store"))
+        task = TASKS["cola"].within(write_cola(directory, test=size))
+        texts = load_texts(task.test, task.kind, tiny_model.encoding(), str(directory / "store"))
         sources[size] = texts.source(with_labels=False)
     return sources
 

@@ -14,6 +14,7 @@ from conftest import checkpoint_values, write_cola
 from encoder import classifier
 from engine import interruption
 from engine.checkpoints import checkpoint_files
+from engine.disk import files
 from engine.errors import UserError
 from engine.training import checkpoint_hook
 from engine.workers import worker_dirs
@@ -141,11 +142,14 @@ def test_a_session_that_tensorflow_would_begin_anew_ends_the_training_as_its_bat
     assert step_of(tmp_path / "out") == 3
 
 
-def test_a_stale_file_of_a_network_disk_is_an_error_of_the_disk():
+def test_a_stale_file_of_a_network_disk_is_an_error_of_the_disk(tmp_path):
     """TensorFlow makes an AbortedError of it, after which it would begin a session anew."""
-    with pytest.raises(OSError, match="Stale file handle.*out/model"):
-        with checkpoint_files.writing("out/model"):
-            raise tf.errors.AbortedError(None, None, "/nfs/out: Stale file handle")
+    with pytest.raises(OSError, match=f"Stale file handle.*{tmp_path}/model"):
+        with files.beside(f"{tmp_path}/model") as own:
+            raise tf.errors.AbortedError(None, None, f"{own}/model: Stale file handle")
+    with pytest.raises(tf.errors.AbortedError):
+        with files.beside(f"{tmp_path}/model"):
+            raise tf.errors.AbortedError(None, None, "/other/file: Stale file handle")
 
 
 @pytest.fixture

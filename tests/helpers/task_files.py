@@ -5,7 +5,6 @@ import os
 from commands import arguments
 from run_classifier import define_flags
 from tasks import user_files
-from tasks.data import read_examples
 from tasks.table import TASKS, Task
 
 # Quotes that do not pair, spaces at the ends, a line end that only Unicode knows, a byte
@@ -54,8 +53,8 @@ def write_fixtures(directory) -> None:
 
 
 def our_examples(task_name: str, split_name: str, data_dir: str):
-    task = TASKS[task_name]
-    return list(read_examples(task, getattr(task, split_name), data_dir))
+    task = TASKS[task_name].within(data_dir)
+    return list(getattr(task, split_name).examples(task.kind))
 
 
 def user_task(folder, sets, *labels, **flags) -> Task:

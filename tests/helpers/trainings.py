@@ -23,9 +23,8 @@ STEPS = 20
 
 
 def training_source(model: TinyModel, directory, *, examples: int = 200) -> batches.Source:
-    data_dir = write_cola(directory, train=examples)
-    texts = load_texts(TASKS["cola"], TASKS["cola"].train, data_dir, model.encoding(16),
-                       str(directory / "store"))
+    task = TASKS["cola"].within(write_cola(directory, train=examples))
+    texts = load_texts(task.train, task.kind, model.encoding(16), str(directory / "store"))
     return texts.source(with_labels=True)
 
 

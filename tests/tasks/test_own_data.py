@@ -16,7 +16,7 @@ from engine.errors import UserError
 from runs.columns import Trained
 from task_files import user_task
 from tasks import processors
-from tasks.data import TextSet, load_texts, read_examples
+from tasks.data import TextSet, load_texts
 from tasks.model_folder import Classification
 from tasks.table import Task
 
@@ -35,8 +35,9 @@ def make_task(folder, files: Dict[str, str], **options) -> Task:
 
 def rows_of(task: Task, name: str) -> List[Tuple]:
     """The examples of a set, with their labels as people write them."""
+    split = getattr(task, name)
     return [(*(*texts, None)[:2], None if label is None else written(task.kind, label))
-            for texts, label in read_examples(task, getattr(task, name), "")]
+            for texts, label in split.examples(task.kind.with_more(split.more_labels))]
 
 
 def written(kind: label_types.Kind, label) -> str:
@@ -302,9 +303,9 @@ def test_losses_and_scores_are_tensorflows(name):
 # --- The store -----------------------------------------------------------------------------
 
 
-def load(task, folder, model: TinyModel, data_dir: str = "") -> TextSet:
+def load(task, folder, model: TinyModel) -> TextSet:
     (folder / "store").mkdir(exist_ok=True)
-    return load_texts(task, task.train, data_dir, model.encoding(16), str(folder / "store"))
+    return load_texts(task.train, task.kind, model.encoding(16), str(folder / "store"))
 
 
 def test_another_kind_or_column_has_a_store_and_an_identity_of_its_own(tiny_model, tmp_path):
@@ -347,9 +348,9 @@ def test_a_processor_and_the_equivalent_file_give_the_same_records(tiny_model, t
     file_task = make_task(tmp_path, {"train.tsv": text}, text_column="2", text_pair_column="3",
                           label_column="1")
     (tmp_path / "mine.py").write_text(PROCESSOR)
-    task = processors.make_task(f"{tmp_path / 'mine.py'}:Mine")
+    task = processors.make_task(f"{tmp_path / 'mine.py'}:Mine", str(tmp_path))
     assert task.kind.labels == file_task.kind.labels == ("no", "yes")
-    texts = load(task, tmp_path, tiny_model, str(tmp_path))
+    texts = load(task, tmp_path, tiny_model)
     expected = load(file_task, tmp_path, tiny_model)
     assert len(texts) == 30 and texts.records.directory != expected.records.directory
     np.testing.assert_equal(*(each.source(with_labels=True).fetch(np.arange(30), 16)

@@ -93,7 +93,7 @@ def load_pairs(model: TinyModel, directory, pairs, max_seq_length: int) -> TextS
     """Pairs of texts as a training set of MRPC's."""
     write_rows(directory, "train.tsv", [MRPC_HEADER] + [
         [str(i % 2), "1", "2", *pair] for i, pair in enumerate(pairs)])
-    return load_texts(PAIR_TASK, PAIR_TASK.train, str(directory),
+    return load_texts(PAIR_TASK.within(str(directory)).train, PAIR_TASK.kind,
                       model.encoding(max_seq_length), str(directory / "store"))
 
 
@@ -122,7 +122,7 @@ def test_a_store_is_made_anew_for_another_length_casing_or_content_and_else_reus
         write_rows(tmp_path, "train.tsv", [MRPC_HEADER, ["1", "2", "3", text, "dog"]])
         encoding = tiny_model.encoding(max_seq_length, do_lower_case)
         capsys.readouterr()
-        load_texts(PAIR_TASK, PAIR_TASK.train, str(tmp_path), encoding, str(tmp_path / "store"))
+        load_texts(PAIR_TASK.within(str(tmp_path)).train, PAIR_TASK.kind, encoding, str(tmp_path / "store"))
         return ": 1 example" in capsys.readouterr().err
 
     assert prepared("A cat")
