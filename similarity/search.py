@@ -17,7 +17,7 @@ finds, and that are no positives of the anchor.
 import dataclasses
 import functools
 import json
-from typing import List, Optional, Tuple, Union
+from typing import Dict, List, Optional, Tuple, Union
 
 from absl import flags
 
@@ -135,10 +135,10 @@ class Search(Encoder, stream.Stream):
         return encoded._replace(decode=lambda predictions: zip(*nearest(
             encoded.decode(predictions), self.index.vectors, self._top_k)))
 
-    def _lines_of(self, form: str, _: int, query: Optional[str], found: Union[str, Ranking]) -> str:
+    def _lines_of(self, form: str, _: int, query: Optional[str], found: Union[Dict[str, str], Ranking]) -> str:
         """A line of JSON with the query's documents, or a line of TSV for each; `found` may be an error."""
-        if isinstance(found, str):
-            return (json.dumps({"error": found}, ensure_ascii=False) if form == "jsonl" else "\t" * 4) + "\n"
+        if isinstance(found, dict):
+            return (json.dumps(found, ensure_ascii=False) if form == "jsonl" else "\t" * 4) + "\n"
         rows = [(f"{score:.6g}", int(number) + 1, self.index.texts[number]) for score, number in zip(*found)]
         if form == "jsonl":
             return json.dumps({"query": query, "found": [
