@@ -58,7 +58,7 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_alias("batch_size", "predict_batch_size", flag_values=values)
     device_flags.define(values)
     flags.DEFINE_bool("use_one_hot_embeddings", False, "TPU only; ignored.", flag_values=values)
-    device_flags.define_tpu(values)
+    settings.define_flags(values, device_flags.TpuSettings)
     return values
 
 

@@ -9,6 +9,7 @@ from absl import flags
 
 from encoder import model_flags
 from encoder.long_texts import LongTexts
+from engine import settings
 from engine.cli import command, device_flags
 from engine.errors import UserError
 from runs import kinds, sets, training_command
@@ -42,7 +43,7 @@ def define_flags() -> flags.FlagValues:
                       flag_values=values)
     capability.define_flags(values)
     training_command.define_flags(values, LongTexts, TrySettings)
-    device_flags.define_tpu(values)
+    settings.define_flags(values, device_flags.TpuSettings)
     return values
 
 

@@ -72,7 +72,7 @@ def define_flags() -> flags.FlagValues:
     export.define_flags(values)
     define_run_flags(values, EpochSchedule)
     settings.define_flags(values, PredictionSettings)
-    device_flags.define_for_training(values)
+    settings.define_flags(values, device_flags.DeviceSettings)
     for name, text in (
             ("num_train_epochs", "Passes over the training set; by default as in the paper: for "
              "--stage=intermediate 20 (10 for the large tasks, 50 for cola), for the other stages "

@@ -75,14 +75,11 @@ def with_outputs(teacher: Teacher, source: Source, inputs: Source, content: str,
     name, orders = teacher.outputs, teacher.checkpoint.rows.get("output_bias")
 
     def chunks() -> Iterator[store.Chunk]:
-        needed = inputs._replace(
-            lengths=inputs.lengths[used],
-            fetch=lambda indices, length: inputs.fetch(used[indices], length))
         with Predictor(teacher.model.forward(), devices) as predictor, Counter(
                 f"Computing the teacher's {name}", unit="examples", total=len(used)) as counter:
             predictor.restore(teacher.checkpoint)
             for start in range(0, len(used), _CHUNK_EXAMPLES):
-                rows = predictor.predict(needed.part(start, start + _CHUNK_EXAMPLES),
+                rows = predictor.predict(inputs.subset(used[start:start + _CHUNK_EXAMPLES]),
                                          per_replica_batch_size, counter.advance)[name]
                 yield {name: (rows.ravel(), np.full(len(rows), rows.shape[1]))}
 

@@ -158,9 +158,8 @@ def entries_of_vectors(states: np.ndarray) -> Iterator[Dict[str, Any]]:
     return ({"values": values} for values in _rounded(states))
 
 
-def json_line(number: int, text: Any, entry: Union[Dict[str, Any], str]) -> str:
-    """A line for the text of this number, from 0 in the input or its part; `entry` may be an error."""
-    entry = {"error": entry} if isinstance(entry, str) else entry
+def json_line(number: int, text: Any, entry: Dict[str, Any]) -> str:
+    """A line for the text of this number, from 0 in the input or its part."""
     return json.dumps({"linex_index": number, **entry}) + "\n"
 
 

@@ -39,7 +39,7 @@ class HeldOut:
             count = max_steps * examples_per_step
             log.warn(f"--max_eval_steps={max_steps}: only the first {count:,} of "
                      f"{len(records):,} examples are evaluated")
-        self.source = records.source().part(0, count)
+        self.source = records.source().subset(slice(count))
         # Of the flag, not of the count, which another number of replicas changes.
         self.content_hash = f"{records.content_hash}, {max_steps} steps"
 

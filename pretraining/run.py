@@ -17,7 +17,7 @@ from absl import flags
 
 from encoder import model_files, model_flags, pretraining_tfrecords, vocabulary
 from encoder.encoding import Encoding
-from engine import log
+from engine import log, settings
 from engine.cli import command, device_flags
 from engine.errors import UserError
 from engine.settings import required
@@ -54,8 +54,8 @@ def define_flags() -> flags.FlagValues:
                          flag_values=values)
     define_run_flags(values, StepSchedule)
     values.set_default("metric_for_best", LOSS)
-    device_flags.define_for_training(values)
-    device_flags.define_tpu(values)
+    settings.define_flags(values, device_flags.DeviceSettings)
+    settings.define_flags(values, device_flags.TpuSettings)
     return values
 
 

@@ -15,7 +15,7 @@ Memory does not grow with the text.
 
 import json
 import math
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Union
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 
 import numpy as np
 from absl import flags
@@ -29,7 +29,6 @@ from engine.data import store, text_files
 from engine.data.batches import Features, Source
 from engine.data.text_files import OddRows
 from engine.disk import provenance
-from engine.disk.parts import ArrivingLines
 from engine.inference import PredictionSettings
 from pretraining import model, words
 from runs.capability import Encoded
@@ -139,9 +138,8 @@ class Scores(Stream):
         return len(row or "") + 1
 
     def open(self, values: flags.FlagValues, source: Input, odd: OddRows) -> Texts:
-        read = (text_files.lines_of(source, "standard input", odd)
-                if isinstance(source, ArrivingLines) else text_files.lines(source, odd=odd))
-        return Texts((line for _, line in read), _json_line)
+        return Texts((line for _, line in text_files.lines(source, odd=odd)), lambda number, line, entry: json.dumps(
+            entry, ensure_ascii=False) + "\n")
 
     def encode(self, rows: List[Optional[str]]) -> Encoded:
         text = Text.of([line or "" for line in rows], self._encoding, self._words_of)
@@ -151,11 +149,6 @@ class Scores(Stream):
     def model_facts(self) -> Dict[str, Any]:
         return {"vocabulary": self._encoding.vocab_hash,
                 "model": provenance.Source(f"{self.checkpoint.path}.index")}
-
-
-def _json_line(number: int, line: Optional[str], result: Union[Dict[str, Any], str]) -> str:
-    entry = {"error": result} if isinstance(result, str) else result
-    return json.dumps(entry, ensure_ascii=False) + "\n"
 
 
 def main(values: flags.FlagValues) -> None:

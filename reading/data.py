@@ -136,7 +136,7 @@ class QuestionSet:
 
     def source(self, questions: slice) -> Source:
         """Batches of the windows of some questions, which follow each other."""
-        return self._source.part(*self.first_window[[questions.start, questions.stop]].tolist())
+        return self._source.subset(slice(*self.first_window[[questions.start, questions.stop]]))
 
     def question(self, number: int) -> TokenizedQuestion:
         """A question to be answered."""

@@ -45,7 +45,7 @@ def define_flags() -> flags.FlagValues:
     flags.DEFINE_integer("max_seq_length", 384, "Longest window in tokens, with the question; of a "
                          "longer context there are several.", flag_values=values)
     training_command.define_flags(values, WindowSettings, AnswerSettings, TrySettings)
-    device_flags.define_tpu(values)
+    settings.define_flags(values, device_flags.TpuSettings)
     return values
 
 

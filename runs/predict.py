@@ -6,7 +6,7 @@
 import functools
 import itertools
 import json
-from typing import Any, Dict, Iterator, List, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Sequence, Tuple, Union
 
 from absl import flags
 
@@ -20,7 +20,7 @@ from engine.errors import UserError
 from engine.inference import PredictionSettings
 from engine.progress import counted
 from runs import column_finder, columns, kinds
-from runs.capability import AnyResult, Encoded, Result, Takes
+from runs.capability import Encoded, Result, Takes
 from runs.rows import UNREAD, Example
 from runs.stream import Input, Stream, Texts, run
 
@@ -101,7 +101,7 @@ class Predictions(Stream):
 
 def read_arriving(source: ArrivingLines, takes: Takes, odd: OddRows) -> Tuple[Iterator[Example], int]:
     """The examples of lines, and how many texts they have at least; the first line says whether they are pairs."""
-    lines = text_files.lines_of(source, "standard input", odd)
+    lines = text_files.lines(source, odd=odd)
     first = list(itertools.islice(lines, 1))
     has_tab = any("\t" in (line or "") for _, line in first)
     of_all = takes.after(1 + has_tab)
@@ -130,10 +130,10 @@ def _example_of_line(line_number: int, line: str, of_all: Takes, takes: Takes) -
     return Example(texts)
 
 
-def _line(form: str, names: Sequence[str], result: AnyResult) -> str:
-    """The line of a result; `names` are those of its fields."""
-    if isinstance(result, str):
-        result = Result([""] * len(names), {"error": result})
+def _line(form: str, names: Sequence[str], result: Union[Result, Dict[str, str]]) -> str:
+    """The line of a result or an error; `names` are those of a result's fields."""
+    if isinstance(result, dict):
+        result = Result([""] * len(names), result)
     return ("\t".join(result.fields) if form == "tsv" else json.dumps(result.entry, ensure_ascii=False)) + "\n"
 
 

@@ -33,7 +33,7 @@ Input = Union[text_files.Path, ArrivingLines]
 class Texts(NamedTuple):
     """An opened input, and how its results are written."""
     rows: Iterator[Any]  # the texts, in the stream's form
-    # (number of the row, from 0; the row; its result, a str if it is an error) → its part of the output
+    # (number of the row, from 0; the row; its result, or {"error": why}) → its part of the output
     write: Callable[[int, Any, Any], Union[str, bytes]]
     header: Union[str, bytes] = ""  # of the output
     total: Optional[int] = None  # the number of rows, if it is known
@@ -189,9 +189,10 @@ def _source(values: flags.FlagValues, shard: Optional[Shard]) -> Input:
 
 
 def _result(is_unread: bool, result: Any, odd: OddRows) -> Any:
-    """The result, or why there is none."""
+    """The result, or {"error": why there is none}."""
     if is_unread:  # counted where it was read
-        return odd.reasons.popleft()
+        return {"error": odd.reasons.popleft()}
     if isinstance(result, str):
         odd.add(result)
+        return {"error": result}
     return result

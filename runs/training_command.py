@@ -34,9 +34,8 @@ def define_flags(values: flags.FlagValues, *more: Type[settings.Settings]) -> No
     if "max_seq_length" not in values:
         model_flags.define_max_seq_length(values)
     define_run_flags(values, EpochSchedule)
-    for cls in (*more, PredictionSettings):
+    for cls in (*more, PredictionSettings, device_flags.DeviceSettings):
         settings.define_flags(values, cls)
-    device_flags.define_for_training(values)
 
 
 def run(values: flags.FlagValues, kind: Type[Capability],

@@ -60,5 +60,5 @@ def predicted(source: Source, predict: Predict, output_dir: str) -> Iterator[np.
     with files.beside(os.path.join(output_dir, _FILE)) as folder:
         with open(os.path.join(folder, _FILE), "wb") as file:
             for start in range(0, count, _TEXTS):
-                file.write(predict(source.part(start, start + _TEXTS))["vectors"].tobytes())
+                file.write(predict(source.subset(slice(start, start + _TEXTS)))["vectors"].tobytes())
         yield open_array(folder, _FILE, "float32").reshape(count, -1)

@@ -17,7 +17,7 @@ finds, and that are no positives of the anchor.
 import dataclasses
 import functools
 import json
-from typing import List, Optional, Tuple, Union
+from typing import Dict, List, Optional, Tuple, Union
 
 from absl import flags
 
@@ -124,7 +124,7 @@ class Search(Encoder, stream.Stream):
 
     def open(self, values: flags.FlagValues, source: stream.Input, odd: OddRows) -> stream.Texts:
         log.info(f"Searching {len(self.index.texts):,} documents: standard input has a query a line")
-        queries = (line for _, line in text_files.lines_of(source, "standard input", odd))
+        queries = (line for _, line in text_files.lines(source, odd=odd))
         form, self._top_k = text_files.output_format(values.output_file, values.format), values.top_k
         return stream.Texts(queries, functools.partial(self._lines_of, form),
                             "query\trank\tscore\tdocument\ttext\n" if form == "tsv" else "",
@@ -135,10 +135,10 @@ class Search(Encoder, stream.Stream):
         return encoded._replace(decode=lambda predictions: zip(*nearest(
             encoded.decode(predictions), self.index.vectors, self._top_k)))
 
-    def _lines_of(self, form: str, _: int, query: Optional[str], found: Union[str, Ranking]) -> str:
+    def _lines_of(self, form: str, _: int, query: Optional[str], found: Union[Dict[str, str], Ranking]) -> str:
         """A line of JSON with the query's documents, or a line of TSV for each; `found` may be an error."""
-        if isinstance(found, str):
-            return (json.dumps({"error": found}, ensure_ascii=False) if form == "jsonl" else "\t" * 4) + "\n"
+        if isinstance(found, dict):
+            return (json.dumps(found, ensure_ascii=False) if form == "jsonl" else "\t" * 4) + "\n"
         rows = [(f"{score:.6g}", int(number) + 1, self.index.texts[number]) for score, number in zip(*found)]
         if form == "jsonl":
             return json.dumps({"query": query, "found": [

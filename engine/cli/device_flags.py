@@ -60,11 +60,6 @@ class TpuSettings:
     num_tpu_cores: int = setting(8, _TPU_ONLY)
 
 
-def define_tpu(values: flags.FlagValues) -> None:
-    """Defines the flags for TPUs."""
-    settings.define_flags(values, TpuSettings)
-
-
 def check_tpu(values: flags.FlagValues) -> None:
     """Raises a UserError for --use_tpu; warns of the other TPU flags."""
     if values.use_tpu:
@@ -80,11 +75,6 @@ def define(values: flags.FlagValues) -> None:
     settings.define_flags(values, DeviceSettings, "num_gpus", "n_gpus", "replicas_per_gpu",
                           "num_cpu_replicas")
     settings.define_flags(values, TrainingSettings, "precision", topic=DeviceSettings.topic)
-
-
-def define_for_training(values: flags.FlagValues) -> None:
-    """Defines all flags of DeviceSettings."""
-    settings.define_flags(values, DeviceSettings)
 
 
 def join_workers(values: flags.FlagValues) -> Peers:

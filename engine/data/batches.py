@@ -91,16 +91,11 @@ class Source(NamedTuple):
         multiples = -(-lengths // self.length_multiple) * self.length_multiple
         return np.minimum(multiples, self.max_length)
 
-    def subset(self, indices: np.ndarray) -> "Source":
+    def subset(self, indices: Union[slice, np.ndarray]) -> "Source":
         """These records, in this order, for inference."""
-        return self._replace(lengths=self.lengths[indices],
-                             fetch=lambda chosen, length: self.fetch(indices[chosen], length))
-
-    def part(self, start: int, stop: int) -> "Source":
-        """Consecutive records, for inference."""
-        return self._replace(
-            lengths=self.lengths[start:stop],
-            fetch=lambda indices, length: self.fetch(indices + start, length))
+        numbers = np.arange(len(self.lengths))[indices]
+        return self._replace(lengths=self.lengths[numbers],
+                             fetch=lambda chosen, length: self.fetch(numbers[chosen], length))
 
 
 def training_dataset(source: Source, plan: TrainingPlan, *, replicas: range,

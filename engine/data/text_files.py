@@ -100,10 +100,10 @@ def input_format(path: str) -> str:
     return "tsv"
 
 
-def check_lines(path: str, flag: str = "--input_file") -> None:
+def check_lines(path: str) -> None:
     """Raises a UserError for a file named as CSV or JSON, where each line is read as a text."""
     if path.lower().endswith((".csv", ".json", ".jsonl", ".csv.gz", ".json.gz", ".jsonl.gz")):
-        raise UserError(f"{flag}={path}: each line is read as a text here, with the marks and names of CSV or JSON; "
+        raise UserError(f"--input_file={path}: each line is read as a text here, with the marks and names of CSV or JSON; "
                         "write the texts into a .txt file, one a line")
 
 
@@ -241,15 +241,19 @@ def as_text(where: str, name: str, value: Any, may_be_list: bool = False) -> Any
                     f"must be a text{', a number, a list or an object' if may_be_list else ' or a number'}")
 
 
-def lines(path: Path, records: str = parts.LINES, odd: Optional[OddRows] = None,
+def lines(path: Union[Path, ArrivingLines], records: str = parts.LINES, odd: Optional[OddRows] = None,
           marks: Pattern = _MARKS) -> Iterator[Tuple[int, Optional[str]]]:
     """The number and the text of each line, without line ends and byte order marks.
 
     Args:
+        path: a file, a part of one, or standard input.
         records: what a part of a file has whole; see `parts`.
         odd: counts the lines that are not UTF-8, if it skips lines; they yield None.
         marks: the byte order marks to leave out, also MARKS_OF_COLUMNS.
     """
+    if isinstance(path, ArrivingLines):
+        yield from lines_of(path, "standard input", odd, marks)
+        return
     try:
         with files.open_regular(os.fspath(path), "file") as file:
             if isinstance(path, parts.Part):
@@ -263,7 +267,7 @@ def lines(path: Path, records: str = parts.LINES, odd: Optional[OddRows] = None,
 
 def lines_of(file: Union[BinaryIO, ArrivingLines], name: str, odd: Optional[OddRows] = None,
              marks: Pattern = _MARKS) -> Iterator[Tuple[int, Optional[str]]]:
-    """Like `lines`, for an open file or `ArrivingLines`."""
+    """Like `lines`, for an open file of this name."""
     # Bytes: only "\n" ends a line, and other line ends of Unicode are text.
     for line_number in itertools.count(1):
         line = parts.read_line(file, name, line_number)

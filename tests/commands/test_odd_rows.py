@@ -11,7 +11,7 @@ from masked_lm import write_tiny_masked_lm
 from pretraining import texts as pretraining_texts
 from rows import assert_same_rows, rows_in
 from runs import predict
-from services import write_model
+from similarity_files import write_model
 
 GOOD = sentences(6)
 # File → its rows, with two odd ones as the third and the fifth, and what is said of the first.
@@ -66,7 +66,7 @@ def test_a_file_of_odd_rows_alone_is_an_error_and_leaves_nothing(tiny_classifier
 
 def test_a_bad_row_among_single_texts_leaves_the_others_their_vectors(tiny_model, tmp_path):
     """The model also takes pairs, and what stands for the row must be none."""
-    write_model(tmp_path / "vectors", tiny_model, dict(kind="similarity", pooling="mean", query_prefix="", matryoshka=[]))
+    write_model(tmp_path / "vectors", tiny_model)
     (tmp_path / "texts.jsonl").write_text('{"text": "the cat"}\n{"text": null}\n{"text": "a dog"}\n')
     run_here({"output_dir": tmp_path / "vectors", "input_file": tmp_path / "texts.jsonl",
               "num_cpu_replicas": 1, "output_file": tmp_path / "out.jsonl"}, predict)

@@ -13,8 +13,8 @@ from conftest import WORDS
 from encoder.encoding import encode_texts_and_pairs
 from pretraining import create_data
 from runs import predict
-from services import write_model
 from similarity import search
+from similarity_files import write_model
 
 UNKNOWN = "of the tokens are [UNK]"
 STRANGE = "of the texts have no word that the vocabulary knows"
@@ -72,8 +72,7 @@ def test_a_command_that_reads_texts_says_so(name, tiny_classifier, tiny_model, t
         run_here(dict(given, **tiny_model._asdict(), max_seq_length=16, layers="-1",
                       output_file=tmp_path / "out.jsonl"), extract_features)
     elif name == "search":
-        write_model(tmp_path / "model", tiny_model, dict(
-            kind="similarity", pooling="mean", query_prefix="", matryoshka=[]))
+        write_model(tmp_path / "model", tiny_model)
         run_here(dict(model_dir=tmp_path / "model", documents=tmp_path / "texts.txt", num_cpu_replicas=1,
                       output_dir=tmp_path / "index"), search)
     else:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import processes
+import similarity_files
 from conftest import ROOT, checkpoint_values
 
 SECONDS = 60.0  # that a test waits at most
@@ -34,7 +35,10 @@ class Answer:
 
 
 class Service:
-    """`python -m serving.run` on some models, by name, and any other flags; None leaves a flag out."""
+    """`python -m serving.run` on some models, by name, and any other flags; None leaves a flag out.
+
+    A context manager, which ends it at once; a test that is about the end calls `stop` before.
+    """
 
     def __init__(self, models, env=None, **flags):
         arguments = [f"--model={name}={folder}" for name, folder in models.items()]
@@ -50,6 +54,14 @@ class Service:
         self.port = int(self.lines[-1].rsplit(":", 1)[1])
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(SECONDS)
 
     def _read(self):
         self.lines += self.process.stderr
@@ -89,11 +101,6 @@ class Service:
         status = self.process.wait(SECONDS)
         self._reader.join(SECONDS)
         return status
-
-    def kill(self):
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait(SECONDS)
 
 
 def read_all(client):
@@ -146,12 +153,11 @@ def toy_models(folder, tiny_model):
                       label_separator=";"),
         "regression": dict(labels, kind="regression", labels=[], takes_pairs=True),
         "pairs": dict(labels, kind="classes", labels=["no", "yes"], takes_pairs=True),
-        "choice": dict(kind="multiple_choice"),
-        "vectors": dict(kind="similarity", pooling="mean", query_prefix="", matryoshka=[])}
+        "choice": dict(kind="multiple_choice")}
     for name, description in described.items():
         folders[name] = str(folder / name)
         write_model(folders[name], tiny_model, description)
-    return folders
+    return {**folders, "vectors": str(similarity_files.write_model(folder / "vectors", tiny_model))}
 
 
 def write_model(folder, tiny_model, description, bias=0.0):
@@ -162,9 +168,8 @@ def write_model(folder, tiny_model, description, bias=0.0):
         shutil.copy(path, folder)
     with open(os.path.join(folder, "task.json"), "w") as file:
         json.dump(dict(do_lower_case=True, max_seq_length=24, **description), file)
-    values, head = checkpoint_values(tiny_model.init_checkpoint), {}
-    if "labels" in description or description["kind"] == "multiple_choice":
-        outputs, draw = len(description.get("labels", ())) or 1, np.random.RandomState(0)
-        head = {"output_bias": np.array([*[0] * (outputs - 1), bias], np.float32),
-                "output_weights": draw.randn(outputs, 16).astype(np.float32)}
-    checkpoints.write_checkpoint(os.path.join(folder, "model.ckpt"), {**values, **head})
+    outputs, draw = len(description.get("labels", ())) or 1, np.random.RandomState(0)
+    checkpoints.write_checkpoint(os.path.join(folder, "model.ckpt"), {
+        **checkpoint_values(tiny_model.init_checkpoint),
+        "output_bias": np.array([*[0] * (outputs - 1), bias], np.float32),
+        "output_weights": draw.randn(outputs, 16).astype(np.float32)})

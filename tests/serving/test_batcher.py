@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from engine.data.batches import Source
-from serving.batcher import Batcher, Closing, Deadline, Gone, Late, Overloaded
+from serving.batcher import Batcher, Closing, Deadline, Late, Overloaded
 
 SOON = 30.0  # seconds in which a test ends anyway
 BAD = -1  # a token that no session takes
@@ -39,7 +39,7 @@ class Sessions:
         assert self.go.wait(SOON)
         if (ids == BAD).any():
             raise ValueError("a bad token")
-        return {"sum": ids.sum(axis=1), "ids": ids}
+        return {"sum": ids.sum(axis=1)}
 
 
 def batcher_of(sessions, count=1, max_batch_tokens=64, max_queued_tokens=10000):
@@ -83,13 +83,6 @@ def test_each_request_gets_its_own_records_in_order_whatever_shares_a_batch():
     assert batcher.queued_tokens == 0
 
 
-def test_rows_of_several_lengths_are_padded_with_zeros_to_the_longest():
-    batcher = batcher_of(Sessions())
-    predictions = Deadline(SOON).wait(submit(batcher, [1] * 3, [2] * 20))
-    assert predictions["ids"].tolist() == [[1] * 3 + [0] * 21, [2] * 20 + [0] * 4]
-    batcher.close()
-
-
 def test_what_waits_shares_a_batch_with_records_of_similar_length_within_its_tokens():
     sessions = Sessions()
     batcher = batcher_of(sessions)
@@ -129,25 +122,6 @@ def test_late_and_cancelled_requests_are_not_computed():
     batcher.close()
 
 
-def test_a_request_that_nobody_waits_for_any_more_is_not_computed():
-    sessions = Sessions()
-    batcher = batcher_of(sessions)
-    first = busy(batcher, sessions)
-    deadline = Deadline(SOON)
-    with futures.ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(deadline.wait, submit(batcher, [4]))
-        deadline.end()
-        with pytest.raises(Gone):
-            waiting.result(SOON)
-    assert batcher.queued_tokens == 0
-    with pytest.raises(Gone):
-        deadline.wait(submit(batcher, [5]))
-    sessions.go.set()
-    assert sums(first) == [1]
-    batcher.close()
-    assert sessions.shapes == [(1, 8)]
-
-
 def test_a_full_queue_refuses_until_there_is_room():
     sessions = Sessions()
     batcher = batcher_of(sessions, max_queued_tokens=100)
@@ -164,24 +138,6 @@ def test_a_full_queue_refuses_until_there_is_room():
         sums(future)
     assert batcher.queued_tokens == 0
     batcher.close()
-
-
-def test_closing_answers_what_waits_and_refuses_the_rest():
-    sessions = Sessions()
-    batcher = batcher_of(sessions)
-    first = busy(batcher, sessions)
-    waiting = [submit(batcher, [number] * 9) for number in range(1, 30)]
-    closing = threading.Thread(target=batcher.close)
-    closing.start()
-    while True:
-        try:
-            waiting.append(submit(batcher, [1] * 9))
-        except Closing:
-            break
-    sessions.go.set()
-    closing.join(SOON)
-    assert not closing.is_alive() and first.done() and all(each.done() for each in waiting)
-    assert [sums(each) for each in waiting[:29]] == [[9 * number] for number in range(1, 30)]
 
 
 def test_a_record_that_comes_alone_is_computed_by_the_thread_that_asks():

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from conftest import sentences
-from services import RELEASE, Service, write_model
+from services import RELEASE, Service
+from similarity_files import write_model
 
 openai = pytest.importorskip("openai")
 huggingface_hub = pytest.importorskip("huggingface_hub")
@@ -14,8 +15,7 @@ TEXTS = ["the cat sees a dog", "a bird", "the old house"]
 
 @pytest.fixture(scope="module")
 def service(tiny_model, tmp_path_factory):
-    folder = str(tmp_path_factory.mktemp("models") / "vectors")
-    write_model(folder, tiny_model, dict(kind="similarity", pooling="mean", query_prefix="", matryoshka=[]))
+    folder = write_model(tmp_path_factory.mktemp("models") / "vectors", tiny_model)
     service = Service({"vectors": folder, "classifier": f"{RELEASE}/classifier"})
     yield service
     assert service.stop() == 0

@@ -14,9 +14,8 @@ CLASSIFIER = f"{RELEASE}/classifier"
 
 def test_a_token_is_needed_for_all_but_health_and_the_page(tmp_path):
     (tmp_path / "token").write_text("s3cret-unlikely\n")
-    service = Service({"a": CLASSIFIER}, token_file=tmp_path / "token",
-                      allowed_origin="https://example.org")
-    try:
+    with Service({"a": CLASSIFIER}, token_file=tmp_path / "token",
+                 allowed_origin="https://example.org") as service:
         right = {"authorization": "Bearer s3cret-unlikely"}
         for path in ("/info", "/metrics", "/openapi.json", "/models/a/info", "/models/b/info",
                      "/nothing"):
@@ -43,23 +42,17 @@ def test_a_token_is_needed_for_all_but_health_and_the_page(tmp_path):
                        service.post("/predict", {"inputs": "a"}, **right, **others)):
             assert answer.headers["access-control-allow-origin"] is None
         assert service.get("/predict", method="OPTIONS", **others).status == 400
-    finally:
-        service.kill()
 
 
 def test_only_names_that_are_this_machine_s_own_reach_a_service_without_a_token():
-    services = [Service({"a": CLASSIFIER}, **flags) for flags in (
-        dict(allowed_origin="https://named.example"), dict(host="0.0.0.0"))]
-    try:
+    with Service({"a": CLASSIFIER}, allowed_origin="https://named.example") as service:
         for host, status in {"127.0.0.1:8501": 200, "LOCALHOST": 200, "[::1]:80": 200, "named.example:1": 200,
                              "rebound.example:8501": 403, "127.0.0.1.example": 403, "localhost.example": 403}.items():
-            answer = services[0].post("/predict", {"inputs": "a"}, host=host)
+            answer = service.post("/predict", {"inputs": "a"}, host=host)
             assert answer.status == status, host
             assert status == 200 or "--allowed_origin" in answer.body["error"]
-        assert services[1].post("/predict", {"inputs": "a"}, host="x").status == 200
-    finally:
-        for service in services:
-            service.kill()
+    with Service({"a": CLASSIFIER}, host="0.0.0.0") as service:
+        assert service.post("/predict", {"inputs": "a"}, host="x").status == 200
 
 
 def test_sites_are_named_as_browsers_name_them():

@@ -170,9 +170,8 @@ def test_an_answer_that_nobody_reads_is_dropped(impatient):
 
 
 def test_a_full_queue_refuses_at_once_and_says_when_to_come_again():
-    service = Service({"classifier": f"{RELEASE}/classifier"}, max_queued_tokens=64,
-                      max_batch_tokens=32, max_concurrent_requests=8)
-    try:
+    with Service({"classifier": f"{RELEASE}/classifier"}, max_queued_tokens=64,
+                 max_batch_tokens=32, max_concurrent_requests=8) as service:
         bodies = [{"inputs": [[text] for text in sentences(50, seed)], "truncate": True}
                   for seed in range(40)]
         expected = {}
@@ -190,16 +189,13 @@ def test_a_full_queue_refuses_at_once_and_says_when_to_come_again():
                     [each["label"] for each in one] for one in expected[seed]]
         assert 'status="429"' in service.get("/metrics").body
         assert_answers(service)
-    finally:
-        service.kill()
 
 
 def test_an_answer_that_takes_too_long_is_504_and_what_a_client_that_has_gone_has_asked_is_not_computed():
-    # As many steps as texts: no machine computes them in the time.
-    service = Service({"classifier": f"{RELEASE}/classifier"}, timeout=4, max_batch_tokens=8,
-                      max_client_batch_size=100000)
     empty, body = 'serving_queued_tokens{model="classifier"} 0.0', {"inputs": [["the cat"]] * 100000}
-    try:
+    # As many steps as texts: no machine computes them in the time.
+    with Service({"classifier": f"{RELEASE}/classifier"}, timeout=4, max_batch_tokens=8,
+                 max_client_batch_size=100000) as service:
         with service.socket() as client:
             client.sendall(request(b"/predict", json.dumps(body).encode()))
             wait_until(lambda: empty not in service.get("/metrics").body)
@@ -211,15 +207,12 @@ def test_an_answer_that_takes_too_long_is_504_and_what_a_client_that_has_gone_ha
         assert (answer.status, answer.body["error_type"]) == (504, "timeout")
         wait_until(lambda: empty in service.get("/metrics").body)
         assert_answers(service)
-    finally:
-        service.kill()
 
 
 def test_clients_that_keep_their_connections_lose_no_answer_to_a_signal():
-    service = Service({"classifier": f"{RELEASE}/classifier"})
     begun = threading.Semaphore(0)
 
-    def ask_until_told_to_close(_):
+    def ask_until_told_to_close(service):
         """The statuses, over a connection that is kept as long as the service keeps it."""
         connection, statuses = service.connect(), []
         while True:
@@ -233,17 +226,15 @@ def test_clients_that_keep_their_connections_lose_no_answer_to_a_signal():
                 return statuses
             time.sleep(0.5)  # most connections are idle when the signal comes
 
-    try:
+    with Service({"classifier": f"{RELEASE}/classifier"}) as service:
         with concurrent.futures.ThreadPoolExecutor(32) as pool:
-            clients = [pool.submit(ask_until_told_to_close, number) for number in range(32)]
+            clients = [pool.submit(ask_until_told_to_close, service) for _ in range(32)]
             for _ in range(64):
                 assert begun.acquire(timeout=SECONDS)
             service.process.send_signal(signal.SIGTERM)
             for client in clients:
                 assert set(client.result(SECONDS)) <= {200, 503}
         assert service.process.wait(SECONDS) == 0
-    finally:
-        service.kill()
 
 
 def test_a_client_who_asks_again_over_its_connection_gets_what_others_get(service):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import extract_features
+import similarity_files
 from commands import run_here
 from conftest import on_tensorflow_1, sentences
 from runs import predict
@@ -31,9 +32,8 @@ def models(tiny_model, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def service(models):
-    service = Service(models)
-    yield service
-    service.kill()
+    with Service(models) as service:
+        yield service
 
 
 def predicted(folder, texts, tmp_path):
@@ -100,9 +100,6 @@ def test_vectors_are_those_of_predict_under_both_interfaces(service):
         assert [each["index"] for each in answer["data"]] == list(range(5))
     words = sum(len(text.split()) + 2 for text in texts)  # [CLS] and [SEP]
     assert answer["usage"] == {"prompt_tokens": words, "total_tokens": words}
-    coded = service.post("/v1/embeddings", dict(body, encoding_format="base64")).body["data"]
-    np.testing.assert_allclose([np.frombuffer(base64.b64decode(each["embedding"]), "<f4")
-                                for each in coded], vectors, atol=1e-5)
 
 
 def test_vectors_that_are_not_normalized_are_the_means_of_the_states(service, models, tiny_model, tmp_path):
@@ -178,18 +175,13 @@ def test_dimensions_cut_vectors_to_the_length_1_again(service):
 
 
 def test_a_model_s_prompt_of_queries_is_put_before_texts(tiny_model, tmp_path):
-    write_model(str(tmp_path / "m"), tiny_model, dict(
-        kind="similarity", pooling="mean", query_prefix="the ", matryoshka=[]))
-    service = Service({"m": tmp_path / "m"})
-    try:
+    with Service({"m": similarity_files.write_model(tmp_path / "m", tiny_model, query_prefix="the ")}) as service:
         assert_close(service.post("/embed", {"inputs": "cat", "prompt_name": "query"}).body,
                      service.post("/embed", {"inputs": "the cat"}).body)
         refused = service.post("/embed", {"inputs": "cat", "prompt_name": "passage"})
         assert (refused.status, refused.body["error"]) == (
             422, "`prompt_name`: the model has query alone, not \"passage\"")
         assert service.post("/v1/embeddings", {"model": "any", "input": "cat"}).status == 200  # one model
-    finally:
-        service.kill()
 
 
 def test_fields_of_other_services_are_refused_by_name_and_value(service):
@@ -208,9 +200,6 @@ def test_fields_of_other_services_are_refused_by_name_and_value(service):
     for value in ("Right", "right", None):
         assert service.post("/models/vectors/embed", {
             "inputs": "a", "truncation_direction": value}).status == 200
-    for ids in ([5, 6], [[5, 6], [7]]):
-        answer = service.post("/models/vectors/v1/embeddings", {"input": ids})
-        assert answer.status == 422 and "token ids are not read" in answer.body["message"]
     answer = service.post("/decode", {"ids": [1.5]})
     assert answer.status == 422 and answer.body["error"].startswith("`ids`: Input should be a valid integer")
     assert "not read" not in answer.body["error"]
@@ -232,14 +221,6 @@ def test_tokens_are_those_that_the_model_reads_and_decode_to_the_text(service):
         f"[CLS] {texts[0]} [SEP]"]
     wrong = service.post("/decode", {"ids": [ids[0], [10 ** 9]]})
     assert (wrong.status, wrong.body["index"]) == (422, 1)
-
-
-def test_the_model_that_openai_s_clients_name_must_be_served(service, models):
-    listed = service.get("/v1/models").body
-    assert [each["id"] for each in listed["data"]] == list(models)
-    refused = service.post("/v1/embeddings", {"model": "other", "input": "a"})
-    assert (refused.status, refused.body["code"]) == (404, 404) and "vectors" in refused.body["message"]
-    assert service.post("/models/vectors/v1/embeddings", {"model": "other", "input": "a"}).status == 200
 
 
 @pytest.mark.parametrize("path, name, body", [

@@ -16,9 +16,8 @@ ARABIC, CHINESE = "القطة نائمة على الأريكة", "猫在沙发�
 
 @pytest.fixture(scope="module")
 def service(tiny_model, tmp_path_factory):
-    service = Service(toy_models(tmp_path_factory.mktemp("models"), tiny_model))
-    yield service
-    service.kill()
+    with Service(toy_models(tmp_path_factory.mktemp("models"), tiny_model)) as service:
+        yield service
 
 
 def opened(browser, service, name, width=1000):
@@ -158,9 +157,8 @@ def test_a_page_is_no_wider_than_a_phone(name, scheme, browser, service):
 
 def test_the_page_asks_for_the_token(browser, tiny_model, tmp_path):
     (tmp_path / "token").write_text("secret\n")
-    service = Service({"classifier": toy_models(tmp_path, tiny_model)["classifier"]},
-                      token_file=tmp_path / "token")
-    try:
+    with Service({"classifier": toy_models(tmp_path, tiny_model)["classifier"]},
+                 token_file=tmp_path / "token") as service:
         browser.open(f"http://127.0.0.1:{service.port}/")
         for token, said in (("wrong", "not the token"), ("secret", "chooses among")):
             browser.wait("!document.getElementById('secret').hidden")
@@ -170,8 +168,6 @@ def test_the_page_asks_for_the_token(browser, tiny_model, tmp_path):
             browser.wait(f"/{said}/.test(document.body.innerText)")
         browser.messages.clear()  # the browser's own, of status 401
         assert "Probability" in ask(browser, "the cat")
-    finally:
-        service.kill()
 
 
 def test_a_page_needs_no_network_and_has_a_label_for_each_field():

@@ -112,16 +112,13 @@ def test_the_command_prepares_and_then_serves_without_tensorflow(tiny_classifier
     assert f"Converting the model to ONNX: {path}" in first.stderr and os.path.exists(path)
     assert f"{path} is whole: nothing is left to do" in again.stderr
     environment = dict(os.environ, PYTHONDONTWRITEBYTECODE="1", PYTHONHASHSEED="1")  # not a fork
-    service = Service({"a": folder}, env=environment, engine=None, num_cpu_replicas=None, num_gpus=0)
-    try:
+    with Service({"a": folder}, env=environment, engine=None, num_cpu_replicas=None, num_gpus=0) as service:
         assert [line for line in service.lines if "Converting" in line] == []
         assert {each["label"] for each in service.post("/predict", {"inputs": "the cat"}).body} == {"0", "1"}
         assert service.get("/info").body["model_dtype"] == "float32"
         with open(f"/proc/{service.process.pid}/maps") as maps:
             assert "libtensorflow" not in maps.read()
         assert service.stop() == 0
-    finally:
-        service.kill()
 
 
 def test_a_file_of_another_model_is_seen_and_made_again(toys, tmp_path, capfd):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from absl import flags
 
+from commands import run_here
 from conftest import checkpoint_values, on_tensorflow_1, on_tensorflow_2, sentences
 from engine.checkpoints import checkpoints
 from engine.cli import device_flags
@@ -19,7 +20,7 @@ from runs.capability import PAIR
 from runs.rows import Example
 from runs.text_predictor import TextPredictor
 from serving import model, session
-from serving.model import Deadline, TooLong
+from serving.model import Deadline
 from services import assert_close, toy_models
 
 SECONDS = 60.0
@@ -155,6 +156,18 @@ def test_onnxruntime_computes_by_default_in_float32_from_a_file_that_the_first_s
     assert second != first and made_at
 
 
+def test_the_newest_numbered_version_of_an_export_that_opens_is_served(tiny_classifier, tmp_path, capfd):
+    shutil.copytree(str(tiny_classifier), str(tmp_path / "out"))
+    run_here(dict(output_dir=tmp_path / "out", do_export=True))
+    for version in ("1", "2"):
+        shutil.copytree(str(tmp_path / "out" / "export"), str(tmp_path / "models" / version))
+    os.mkdir(str(tmp_path / "models" / "3"))
+    served = serve(tmp_path / "models")
+    assert served.sha == "2" and "the version before it is served" in capfd.readouterr().err
+    assert served.card.startswith("# ")
+    served.close()
+
+
 def test_there_is_a_toy_of_every_kind(toys):
     assert set(toys) == set(KINDS)
     values = {kinds.open_reader(folder)[0].description()["kind"] for folder in toys.values()}
@@ -192,16 +205,3 @@ def ask_at_a_time(served, texts):
     for thread in threads:
         thread.join(SECONDS)
     return [result for part in results for result in part]
-
-
-def test_a_text_that_is_too_long_is_named_unless_it_may_be_cut(tiny_classifier):
-    served = serve(tiny_classifier)
-    examples = examples_of(["the cat", "a dog", "the " * 30])
-    with pytest.raises(TooLong) as caught:
-        answer(served, examples, truncate=False)
-    assert (caught.value.index, caught.value.tokens, caught.value.limit) == (2, 32, 24)
-    assert len(answer(served, examples)) == 3 and answer(served, []) == []
-    assert served.count_tokens(examples) == 4 + 4 + 24
-    assert (served.max_seq_length, served.card) == (24, "")
-    assert served.reader.columns == ["label", "0", "1"] and served.description["kind"] == "classes"
-    served.close()
