@@ -12,11 +12,10 @@ from absl import flags
 from choice import data, files, model
 from choice.data import ChoiceSet
 from choice.files import ChoiceFile, Layout
-from encoder import classifier, model_files, task_json
+from encoder import classifier, task_json
 from encoder.encoding import Encoding
 from encoder.model_files import ModelFiles
 from engine import log
-from engine.checkpoints.checkpoints import Checkpoint
 from engine.errors import UserError
 from engine.model import Forward, Mode
 from modeling import BertConfig
@@ -61,10 +60,6 @@ class Chooser(Capability):
 
     def metrics(self) -> Sequence[str]:
         return ["eval_accuracy"]
-
-    def require(self, checkpoint: Checkpoint, flag: str) -> None:
-        model_files.require_classifier(checkpoint, flag)
-        model_files.check_outputs(checkpoint, 1, flag)
 
     def load(self, job: Job, values: flags.FlagValues, training: Any = None) -> Sets:
         loaded = {name: data.load(file, self.encoding, job.settings.store_dir)

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import flags
 
+from encoder import model_files
 from encoder.encoding import Encoding
 from encoder.model_files import ModelFiles
 from engine.checkpoints.checkpoints import Checkpoint
@@ -233,8 +234,9 @@ class Capability(abc.ABC):
         return ()
 
     def require(self, checkpoint: Checkpoint, flag: str) -> None:
-        """Raises a UserError, which names the flag, if the checkpoint lacks this head."""
-        raise NotImplementedError
+        """Raises a UserError, which names the flag, if the checkpoint lacks this head: a layer with `num_outputs`."""
+        model_files.require_classifier(checkpoint, flag)
+        model_files.check_outputs(checkpoint, self.num_outputs(), flag)
 
     def load(self, job: Job, values: flags.FlagValues,
              training: Optional[Callable[[Job, Any], Training]] = None) -> Sets:

@@ -7,10 +7,9 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import flags
 
-from encoder import label_types, model_files, tag_set, task_json
+from encoder import label_types, tag_set, task_json
 from encoder.encoding import Encoding
 from encoder.model_files import ModelFiles
-from engine.checkpoints.checkpoints import Checkpoint
 from engine.data import text_files
 from engine.errors import UserError
 from engine.model import FittedLayer, Forward, Mode
@@ -68,10 +67,6 @@ class EntityTagger(Capability):
 
     def metrics(self) -> Sequence[str]:
         return "eval_f1", "eval_precision", "eval_recall", "eval_accuracy"
-
-    def require(self, checkpoint: Checkpoint, flag: str) -> None:
-        model_files.require_classifier(checkpoint, flag)
-        model_files.check_outputs(checkpoint, self.num_outputs(), flag)
 
     def load(self, job: Job, values: flags.FlagValues, training: Any = None) -> Sets:
         loaded = {name: data.load_sentences(

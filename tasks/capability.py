@@ -123,11 +123,6 @@ class Classifier(Capability):
     def metrics(self) -> Sequence[str]:
         return [metric.name for metric in self.classification.task.metrics]
 
-    def require(self, checkpoint: Checkpoint, flag: str) -> None:
-        """A classification layer with as many outputs."""
-        model_files.require_classifier(checkpoint, flag)
-        model_files.check_outputs(checkpoint, self.kind.num_outputs, flag)
-
     def load(self, job: Job, values: flags.FlagValues,
              training: Optional[Callable[[Job, TrainingSet], Training]] = None) -> Sets:
         task, wanted, train = self.classification.task, sets.wanted(values), None

@@ -7,10 +7,9 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import flags
 
-from encoder import classifier, model_files
+from encoder import classifier
 from encoder.encoding import Encoding, encode_texts_and_pairs
 from encoder.model_files import ModelFiles
-from engine.checkpoints.checkpoints import Checkpoint
 from engine.data import store, text_files
 from engine.data.batches import Source, token_features
 from engine.disk import files
@@ -59,10 +58,6 @@ class WordCounter(Capability):
 
     def metrics(self) -> Sequence[str]:
         return ["eval_loss"]
-
-    def require(self, checkpoint: Checkpoint, flag: str) -> None:
-        model_files.require_classifier(checkpoint, flag)
-        model_files.check_outputs(checkpoint, 1, flag)
 
     def load(self, job: Job, values: flags.FlagValues, training: Any = None) -> Sets:
         texts = {name: Texts([text for _, text in text_files.lines(
