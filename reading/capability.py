@@ -109,9 +109,8 @@ class AnswerFinder(Capability):
         """Fits what says where an answer begins and ends to tokens of all windows, or of a sample of them."""
         layer = linear_probe.OneOf(model.NUM_OUTPUTS)
         return linear_probe.fitting(
-            job, model.states_of_tokens(self.config), layer, "tokens", is_pooled=False,
-            find=lambda: questions.sample(linear_probe.most_rows(layer.num_outputs)),
-            has_dropout=False, names=model.HEAD)
+            job, layer, "tokens", positions="positions", has_dropout=False, names=model.HEAD,
+            find=lambda: questions.sample(linear_probe.most_rows(layer.num_outputs)))
 
     def forward(self, *_: Any) -> Forward:
         return model.forward_of(self.config)

@@ -94,8 +94,7 @@ class EntityTagger(Capability):
 
             return linear_probe.Sample(sentences.source(), indices, rows_of)
 
-        return linear_probe.fitting(
-            job, model.states_of_words(self.config), labels, "words", is_pooled=False, find=find)
+        return linear_probe.fitting(job, labels, "words", positions="first_pieces", find=find)
 
     def forward(self, *_: Any) -> Forward:
         return model.forward_of(self.config, self.tagger)

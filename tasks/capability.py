@@ -275,8 +275,7 @@ def _fit(job: Job, examples: TrainingSet, kind: Kind) -> Callable[[float], Optio
         return linear_probe.Sample(examples.source(with_labels=False), indices, lambda features: linear_probe.Rows(
             features, labels if kind.labels else (labels - kind.mean) / kind.deviation))
 
-    return linear_probe.fitting(
-        job, classifier.pooled_output(job.model.config), kind, "examples", is_pooled=True, find=find)
+    return linear_probe.fitting(job, kind, "examples", find=find)
 
 
 def _learned_kind(job: Job, examples: TrainingSet) -> Kind:
