@@ -169,16 +169,12 @@ class AnswerFinder(Capability):
     def card(self) -> Card:
         return Card(
             "It finds the answer to a question in a text", (),
-            f"""\
-A window is `[CLS] question [SEP] text [SEP]` as WordPiece ids of `assets.extra/vocab.txt`,
-{model_card.casing(self)}.
-Inputs, all int32 `[batch, length]`: `input_ids`, padded with 0; `input_mask`, 1 on ids and 0 on
-padding; `segment_ids`, 1 on the text and its `[SEP]`, else 0.""",
+            model_card.inputs(self, "A window is `[CLS] question [SEP] text [SEP]`", "1 on the text and its `[SEP]`, else 0"),
             """\
 float32 `[batch, length]`: `start_logits` and `end_logits`, how likely the answer begins and
 ends at a token. The answer is the span of the text for which their sum is greatest; if questions may
 have none, that of `[CLS]` is the score of having none""",
-            model_card.PREDICT.format(input="questions.tsv"))
+            "python -m runs.predict --output_dir=export < questions.tsv")
 
     def reader(self) -> Reader:
         """Of a pair of texts, the first is the question, the second the context."""

@@ -158,7 +158,7 @@ class Card(NamedTuple):
     labels: Sequence[str]  # in the order of the outputs; none for a model without
     inputs: str  # what the inputs are
     outputs: str
-    command: str  # of this project that reads the export
+    command: str = "python -m runs.predict --output_dir=export < texts.txt"  # that reads the export
 
 
 class Capability(abc.ABC):

@@ -142,13 +142,8 @@ class TextEncoder(Capability):
                     "vectors, too, once they are made as long as 1")
         return Card(
             "It gives each text a vector; the product of two vectors is the similarity of their texts",
-            (), f"""\
-`[CLS] text [SEP]` as WordPiece ids of `assets.extra/vocab.txt`, {model_card.casing(self)},
-at most {self.encoding.max_seq_length} of them.{of_query}
-Inputs, all int32 `[batch, length]`: `input_ids`, padded with 0; `input_mask`, 1 on ids and 0 on
-padding; `segment_ids`, all 0.""",
-            f"`vectors`, float32 `[batch, {self.config.hidden_size}]`, of length 1{of_sizes}",
-            model_card.PREDICT.format(input="texts.txt"))
+            (), model_card.inputs(self, "`[CLS] text [SEP]`") + of_query,
+            f"`vectors`, float32 `[batch, {self.config.hidden_size}]`, of length 1{of_sizes}")
 
     def reader(self) -> Reader:
         """Texts have vectors, pairs a similarity."""

@@ -126,17 +126,13 @@ class EntityTagger(Capability):
         labels = self.tagger.tags.labels
         return Card(
             "It finds entities in sentences", labels,
-            f"""\
-`[CLS] sentence [SEP]` as WordPiece ids of `assets.extra/vocab.txt`, {model_card.casing(self)},
-at most {self.encoding.max_seq_length} of them; the program below cuts a longer sentence into windows.
-Inputs, all int32: `input_ids` `[batch, length]`, padded with 0; `input_mask`, 1 on ids and 0 on
-padding; `segment_ids`, all 0; `first_pieces` `[batch, words]`, the position in `input_ids` of each
-word's first piece, padded with 0; `num_words` `[batch]`, at least 1.""",
+            model_card.inputs(self, "`[CLS] sentence [SEP]`") + """ The others are
+`first_pieces` `[batch, words]`, the position in `input_ids` of each word's first piece, padded with 0, and
+`num_words` `[batch]`, at least 1. The program below cuts a longer sentence into windows.""",
             f"""\
 `label_index`, int32 `[batch, words]`, the labels of the words, by their numbers above: of
 the sequences that the scheme allows the best one; what stands after a sentence's last word means
-nothing. `scores`, float32 `[batch, words, {len(labels)}]`, of each label by itself""",
-            model_card.PREDICT.format(input="texts.txt"))
+nothing. `scores`, float32 `[batch, words, {len(labels)}]`, of each label by itself""")
 
     def reader(self) -> Reader:
         def encode(examples: List[Example]) -> Encoded:

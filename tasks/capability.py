@@ -225,17 +225,9 @@ class Classifier(Capability):
                         "which the program below makes, combining their logits by their mean")
         return Card(
             f"{does}, for {'pairs of' if self.classification.takes_pairs else 'single'} texts",
-            kind.labels, self.inputs_of(
-                "`[CLS] text [SEP]`, or `[CLS] text [SEP] text [SEP]` for a pair,",
-                "the second text and its `[SEP]`"),
-            outputs, model_card.PREDICT.format(input="texts.txt"))
-
-    def inputs_of(self, tokens: str, second_segment: str) -> str:
-        """`Card.inputs`, for these tokens, with segment_ids of 1 on the second segment."""
-        return f"""\
-{tokens} as WordPiece ids of `assets.extra/vocab.txt`, at most {self.encoding.max_seq_length} of them, {model_card.casing(self)}.
-Inputs, all int32 `[batch, length]`: `input_ids`, padded with 0; `input_mask`, 1 on ids and 0 on
-padding; `segment_ids`, 1 on {second_segment}, else 0."""
+            kind.labels, model_card.inputs(
+                self, "`[CLS] text [SEP]`, or `[CLS] text [SEP] text [SEP]` for a pair,",
+                "1 on the second text and its `[SEP]`, else 0"), outputs)
 
     def reader(self) -> Reader:
         kind, encoding = self.kind, self.encoding

@@ -14,7 +14,7 @@ from engine.data import store, text_files
 from engine.data.batches import Source, token_features
 from engine.disk import files
 from engine.model import Forward, Mode
-from runs import model_card, results, sets
+from runs import results, sets
 from runs.capability import (
     TEXT, Capability, Card, Encoded, Job, Measured, Predict, Reader, Result, Sets, Training)
 from runs.rows import Example
@@ -88,7 +88,7 @@ class WordCounter(Capability):
     def card(self) -> Card:
         return Card("It tells how many words a text has", (),
                     "`input_ids`, `input_mask` and `segment_ids` of `[CLS] text [SEP]`",
-                    "`count`, float32 `[batch]`", model_card.PREDICT.format(input="texts.txt"))
+                    "`count`, float32 `[batch]`")
 
     def reader(self) -> Reader:
         def encode(examples: List[Example]) -> Encoded:
