@@ -14,32 +14,29 @@ from engine.data import text_files
 from engine.errors import UserError
 from engine.model import FittedLayer, Forward, Mode
 from modeling import BertConfig
-from runs import linear_probe, model_card, sets
+from runs import linear_probe, model_card
 from runs.capability import (
     TEXT, Capability, Card, Encoded, Job, Measured, Predict, Reader, Result, Sets, Training)
 from runs.report_page import Section
 from runs.rows import Example
 from tagging import data, evaluation, formats, model, report
 from tagging.data import SentenceSet
-from tagging.formats import Layout, TaggedFile
+from tagging.formats import TaggedFile
 from tagging.model import Tagger
 
 
-def open_files(values: flags.FlagValues) -> Dict[str, TaggedFile]:
-    """The files of the sets that the flags ask for, by the names of the sets."""
-    layout = Layout(values.word_column, values.tag_column)
-    return {name: formats.open_file(sets.find(values, name, formats.EXTENSIONS), layout,
-                                    has_tags=name != "test") for name in sets.wanted(values)}
-
-
 class EntityTagger(Capability):
-    """A model that finds entities in sentences by tagging their words."""
+    """A model that finds entities in sentences by tagging their words.
+
+    Attributes:
+        files: of a run, by the names of the sets.
+    """
     verb, unit, prediction_files = "Tagging", "windows", ("predict.*",)
     inputs = {"input_ids": 2, "input_mask": 2, "segment_ids": 2, "first_pieces": 2, "num_words": 1}
 
-    def __init__(self, tagger: Tagger, config: BertConfig, encoding: Encoding):
+    def __init__(self, files: Mapping[str, TaggedFile], tagger: Tagger, config: BertConfig, encoding: Encoding):
         super().__init__(config, encoding)
-        self.tagger = tagger
+        self.files, self.tagger = files, tagger
 
     @classmethod
     def open(cls, trained: ModelFiles) -> "EntityTagger":
@@ -49,7 +46,7 @@ class EntityTagger(Capability):
                             "(--do_train)")
         description = task_json.read(trained.folder, {"types": list, "scheme": str, "crf": bool})
         tags = tag_set.of_description(description, f"{trained.flag}={trained.path}")
-        model = cls(Tagger(tags, description["crf"]), trained.config(),
+        model = cls({}, Tagger(tags, description["crf"]), trained.config(),
                     trained.encoding(description["max_seq_length"]))
         model.require(trained.checkpoint, trained.flag)
         return model
@@ -71,7 +68,7 @@ class EntityTagger(Capability):
     def load(self, job: Job, values: flags.FlagValues, training: Any = None) -> Sets:
         loaded = {name: data.load_sentences(
             file, self.tagger.tags, self.encoding, job.settings.store_dir)
-            for name, file in open_files(values).items()}
+            for name, file in self.files.items()}
         sentences = loaded.get("train")
         train = sentences and Training(
             len(sentences), sentences.content_hash, self.forward(), sentences.source,
