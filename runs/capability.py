@@ -124,9 +124,12 @@ class Takes(NamedTuple):
         return self.least <= count and (self.most is None or count <= self.most)
 
     def describe(self, form: str) -> str:
-        """The texts of an example of several, as in "question, choice, ...", in parentheses or brackets."""
-        names = [*self.names, *self.names[-1:] * (self.least - len(self.names))]
-        return form.format(", ".join([*map(str.lower, names), *["..."] * (self.most is None)]))
+        """What the model takes, for people; `form` is how the texts of an example are written, such as "[{}]"."""
+        if self.most == 1 or self.pairs is None and not self.are_several:
+            return "single texts" if self.most == 1 else "single texts or pairs, and not both in one input"
+        names = ["first", "second"] if self.pairs else [
+            *self.names, *self.names[-1:] * (self.least - len(self.names)), *["..."] * (self.most is None)]
+        return f"{'pairs of' if self.pairs else 'several'} texts, each as {form.format(', '.join(names).lower())}"
 
 
 TEXT = Takes(1, 1, ("Text",))
