@@ -124,30 +124,29 @@ class AnswerFinder(Capability):
         """
         may_have_none = self.windows.version_2_with_negative
         compare = scores.MEASURES[self.answers.measure][may_have_none]
-        answered, misses, right = [], [], []
+        answered, misses = [], []
         for part in held_out.parts(_WINDOWS_AT_A_TIME):  # to bound the memory for logits
             logits = predict(held_out.source(part))
             for question, answers in find_all(held_out, part, logits, self.answers):
                 if all_answers is not None:
                     all_answers[question.id] = answers
-                right.append(question.answers)
                 agreement = compare(answers.text, question.answers)
-                answered.append(Answered(agreement, bool(question.answers), bool(answers.text),
+                answered.append(Answered(agreement, question.answers, bool(answers.text),
                                          answers.null_odds or 0.0, len(question.token_words)))
                 if agreement.f1 < 1:
                     predicted, probability = answers.chosen()
                     misses.append(Miss(question.id, predicted, probability * (1 - agreement.f1)))
-        num_unanswerable = sum(not answers for answers in right)
+        num_unanswerable = sum(not question.answers for question in answered)
         if held_out.is_labelled and num_unanswerable and not may_have_none:
-            log.warn(f"{held_out.path}: {num_unanswerable:,} of {len(right):,} questions have no answer, and count as "
+            log.warn(f"{held_out.path}: {num_unanswerable:,} of {len(answered):,} questions have no answer, and count as "
                      "mistakes: --version_2_with_negative lets the model leave them unanswered")
         if not held_out.is_labelled:
-            if any(question.has_answer for question in answered):
+            if any(question.answers for question in answered):
                 log.warn(f"{held_out.path}: {held_out.records.facts['num_unlabelled']:,} of "
                          f"{len(answered):,} questions lack \"answers\", so there are no scores")
             return Measured({})
         return Measured(scores.results(answered, may_have_none=may_have_none),
-                        warning=scores.warning(answered, right, compare),
+                        warning=scores.warning(answered, compare),
                         table=scores.table(answered, may_have_none=may_have_none),
                         shown=Shown(held_out.path, misses))
 
