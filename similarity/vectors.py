@@ -14,7 +14,7 @@ from runs.rows import Example
 from runs.stream import OpenModel
 from similarity import data
 from similarity.capability import TextEncoder
-from similarity.rows import shortened
+from similarity.evaluation import shortened
 
 
 class Encoder(OpenModel):
