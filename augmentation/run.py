@@ -220,8 +220,7 @@ def _facts(job: Job) -> Dict[str, Any]:
         "do_lower_case": model.encoding.do_lower_case,
         "max_seq_length": model.encoding.max_seq_length,
         "model config": model.config.to_dict(),
-        # The index holds a checksum of every tensor.
-        "checkpoint": Source(f"{model.checkpoint.path}.index"),
+        "checkpoint": Source(model.checkpoint.index_file),
         "word vectors": Source(values.glove_embs) if values.glove_embs else None,
         "N": values.N, "M": values.M, "p": values.p, "seed": values.seed,
         "--precision": values.precision}

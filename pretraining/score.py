@@ -147,7 +147,7 @@ class Scores(Stream):
 
     def model_facts(self) -> Dict[str, Any]:
         return {"vocabulary": self._encoding.vocab_hash,
-                "model": provenance.Source(f"{self.checkpoint.path}.index")}
+                "model": provenance.Source(self.checkpoint.index_file)}
 
 
 def main(values: flags.FlagValues) -> None:

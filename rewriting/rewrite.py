@@ -146,7 +146,7 @@ class Rewrites(Stream):
 
     def model_facts(self) -> Dict[str, Any]:
         """The checkpoint and the pool."""
-        return {"checkpoint": Source(f"{self.checkpoint.path}.index"),
+        return {"checkpoint": Source(self.checkpoint.index_file),
                 "pool": self._pool.content_hash}
 
     def facts(self, values: flags.FlagValues, shard: Optional[Shard]) -> Optional[Dict[str, Any]]:

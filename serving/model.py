@@ -101,8 +101,7 @@ class ServedModel:
         self.card = _read_card(os.path.join(folder, export.CARD))
         self._sample = prepared.example_of(self.reader)
         self.max_seq_length = self._sample.max_length
-        # The index holds a checksum of every tensor.
-        self.sha = version or files.hash_of_file(f"{trained.checkpoint.path}.index")[:12]
+        self.sha = version or files.hash_of_file(trained.checkpoint.index_file)[:12]
         self._nothing = {name: rows[:0] for name, rows in self._sessions[0].run(
             prepared.features(self._sample)).items()}
         batches = settings.from_flags(values, BatchSettings)
