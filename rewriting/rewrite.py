@@ -5,7 +5,6 @@
 
 import json
 import os
-import re
 from typing import Any, Dict, List, Optional, Sequence
 
 import numpy as np
@@ -45,7 +44,6 @@ The columns of bert-ad are the probability, the phrase and the text with the slo
 
 # Each format's first line.
 HEADERS = {"tsv": "number\tprobability\tclause\tphrase\ttext\n", "jsonl": "", "bert-ad": ""}
-_FIELD_ENDS = re.compile("[\t\r\n]")  # become spaces within a field
 
 
 def define_flags() -> flags.FlagValues:
@@ -84,7 +82,7 @@ def _lines(form: str, number: int, text: str, rewrites: Sequence[Rewrite]) -> st
             [probability, rewrite.phrase,
              rewrite.slot.filled(slot_files.BERT_AD_MARK * len(rewrite.phrase))]
             for probability, rewrite in zip(shown, rewrites)]
-    return "".join("\t".join(_FIELD_ENDS.sub(" ", field) for field in row) + "\n" for row in rows)
+    return "".join("\t".join(map(text_files.field, row)) + "\n" for row in rows)
 
 
 class Rewrites(Stream):
