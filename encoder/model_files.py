@@ -52,7 +52,7 @@ class ModelFiles(NamedTuple):
             raise UserError(f"{self.flag}={self.path}: max_seq_length ({task_json.FILE}, or its flag) is "
                             f"{max_seq_length}, and the model has {config.max_position_embeddings} positions")
         return load_encoding(
-            self.file(vocabulary.FILE), do_lower_case=vocabulary.is_lower_cased(self.folder),
+            self.file(vocabulary.FILE), do_lower_case=vocabulary.read_casing(self.folder),
             max_seq_length=max_seq_length, vocab_size=config.vocab_size,
             type_vocab_size=config.type_vocab_size)
 

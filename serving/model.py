@@ -95,7 +95,7 @@ class ServedModel:
         trained, self.reader, self._sessions = session.open_sessions(values.engine, folder, devices)
         self.dtype = self._sessions[0].dtype
         self.tokenizer = vocabulary.load_tokenizer(
-            trained.file(vocabulary.FILE), vocabulary.is_lower_cased(trained.folder))
+            trained.file(vocabulary.FILE), vocabulary.read_casing(trained.folder))
         self.description: Mapping[str, Any] = trained.description() or {}
         card = os.path.join(folder, export.CARD)
         self.card = files.read_whole(card, "model card").decode("utf-8", "replace") if os.path.exists(card) else ""
