@@ -63,11 +63,11 @@ def define_flags() -> flags.FlagValues:
 def main(values: flags.FlagValues) -> None:
     """Opens the models and serves until a signal."""
     named, origins = _models(values.model or []), list(map(_origin, values.allowed_origin))
+    if without_tensorflow.is_left_out() and (values.prepare or _needs_tensorflow(values)):
+        without_tensorflow.start_again()
     if values.prepare:
         _prepare(named, values)
         return
-    if without_tensorflow.is_left_out() and _needs_tensorflow(values):
-        without_tensorflow.start_again()
     try:
         from serving import app, connections
     except ImportError as error:
