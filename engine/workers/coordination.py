@@ -67,12 +67,11 @@ class Peers:
         self._connections.open(timeout)
         self.wait("all have met")
 
-    def say(self, key: str, value: Any, to: Optional[int] = None) -> None:
-        """Sends a value, of JSON's types, to a worker, or to all that this one is connected with."""
-        for index, link in self._links():
-            if to in (None, index):
-                with contextlib.suppress(OSError):  # `_receive` notices it, too, and the process exits
-                    link.send({"key": messages.cut(key), "value": value})
+    def say(self, key: str, value: Any) -> None:
+        """Sends a value, of JSON's types, to all workers that this one is connected with."""
+        for _, link in self._links():
+            with contextlib.suppress(OSError):  # `_receive` notices it, too, and the process exits
+                link.send({"key": messages.cut(key), "value": value})
 
     def hear(self, index: int, key: str) -> Any:
         """Receives the next value from a worker. Raises a UserError if its key is another."""
@@ -147,7 +146,7 @@ class Peers:
         """On all workers but the chief: exits when the chief has finished the command."""
         if self.is_chief:
             return
-        self.say(_END, None, to=0)
+        self.say(_END, None)
         self.hear(0, _END)
         self.leave(0)
 
