@@ -3,7 +3,7 @@
   python -m benchmarks.compiled_lengths --model=MINILM_TF --data=SHARED_DATA
 
 As many steps as 3 epochs of CoLA and SST-2, and 60 of New-Wiki's 4,097 questions, which are about the steps
-of two epochs of SQuAD; 32 examples a step. The choice is that for BERT-base on a card. Nothing is trained.
+of two epochs of SQuAD; 32 examples a step. Nothing is trained.
 """
 
 import os
@@ -55,7 +55,7 @@ def row(name: str, source: Source, epochs: int, store: str) -> Dict[str, str]:
     def ratio(padded: Source) -> str:
         return f"{sum(padded.padded_length(batch) * len(batch) for batch in of_batches) / real:.2f}"
 
-    padded = xla.bucketed(source, plan, settings, CARD, BertConfig(vocab_size=1), steps, store)
+    padded = xla.bucketed(source, settings, CARD, steps, store)
     return {"set": name, "steps": f"{steps:,}", "multiples of 8": ratio(source), "as chosen": ratio(padded),
             "lengths": ", ".join(map(str, padded.buckets))}
 

@@ -28,7 +28,6 @@ from engine.data import store, text_files
 from engine.data.batches import Features, Source
 from engine.data.text_files import OddRows
 from engine.disk import provenance
-from engine.disk.parts import ArrivingLines
 from engine.inference import PredictionSettings
 from pretraining import model, words
 from runs.capability import Encoded
@@ -135,9 +134,7 @@ class Scores(Stream):
         return len(row or "") + 1
 
     def open(self, values: flags.FlagValues, source: Input, odd: OddRows) -> Texts:
-        read = (text_files.lines_of(source, "standard input", odd)
-                if isinstance(source, ArrivingLines) else text_files.lines(source, odd=odd))
-        return Texts((line for _, line in read), lambda number, line, entry: json.dumps(
+        return Texts((line for _, line in text_files.lines(source, odd=odd)), lambda number, line, entry: json.dumps(
             entry, ensure_ascii=False) + "\n")
 
     def encode(self, rows: List[Optional[str]]) -> Encoded:

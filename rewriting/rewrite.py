@@ -107,7 +107,7 @@ class Rewrites(Stream):
         """Texts, and lines in one of the formats of HEADERS."""
         form = text_files.output_format(values.output_file, values.format)
         if isinstance(source, ArrivingLines):
-            read = (line for _, line in text_files.lines_of(source, "standard input"))
+            read = (line for _, line in text_files.lines(source))
         else:
             read = texts.read_texts(source, "--input_file", values.text_column, values.header)
         num_without = 0

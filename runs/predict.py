@@ -101,7 +101,7 @@ class Predictions(Stream):
 
 def read_arriving(source: ArrivingLines, takes: Takes, odd: OddRows) -> Tuple[Iterator[Example], int]:
     """The examples of lines, and how many texts they have at least; the first line says whether they are pairs."""
-    lines = text_files.lines_of(source, "standard input", odd)
+    lines = text_files.lines(source, odd=odd)
     first = list(itertools.islice(lines, 1))
     has_tab = any("\t" in (line or "") for _, line in first)
     of_all = takes.after(1 + has_tab)

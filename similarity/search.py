@@ -122,7 +122,7 @@ class Search(Encoder, stream.Stream):
 
     def open(self, values: flags.FlagValues, source: stream.Input, odd: OddRows) -> stream.Texts:
         log.info(f"Searching {len(self.index.texts):,} documents: standard input has a query a line")
-        queries = (line for _, line in text_files.lines_of(source, "standard input", odd))
+        queries = (line for _, line in text_files.lines(source, odd=odd))
         form, self._top_k = text_files.output_format(values.output_file, values.format), values.top_k
         return stream.Texts(queries, functools.partial(self._lines_of, form),
                             "query\trank\tscore\tdocument\ttext\n" if form == "tsv" else "",

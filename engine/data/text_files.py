@@ -221,6 +221,14 @@ def json_object(path: str, line_number: int, line: str) -> dict:
     return value
 
 
+def json_document(path: str, text: str) -> Any:
+    """The value of a file whose text is one JSON document; raises a UserError if it is none."""
+    try:
+        return json_value(text)
+    except (ValueError, RecursionError) as error:  # RecursionError: of lists within lists
+        raise UserError(f"{path}: not JSON ({error})") from error
+
+
 def whole_characters(text: str) -> str:
     """The text with U+FFFD instead of each unpaired surrogate, which UTF-8 cannot hold."""
     return files.HALF_CHARACTER.sub("\ufffd", text)
@@ -240,15 +248,19 @@ def as_text(where: str, name: str, value: Any, may_be_list: bool = False) -> Any
                     f"must be a text{', a number, a list or an object' if may_be_list else ' or a number'}")
 
 
-def lines(path: Path, records: str = parts.LINES, odd: Optional[OddRows] = None,
+def lines(path: Union[Path, ArrivingLines], records: str = parts.LINES, odd: Optional[OddRows] = None,
           marks: Pattern = _MARKS) -> Iterator[Tuple[int, Optional[str]]]:
     """The number and the text of each line, without line ends and byte order marks.
 
     Args:
+        path: a file, a part of one, or standard input.
         records: what a part of a file has whole; see `parts`.
         odd: counts the lines that are not UTF-8, if it skips lines; they yield None.
         marks: the byte order marks to leave out, also MARKS_OF_COLUMNS.
     """
+    if isinstance(path, ArrivingLines):
+        yield from lines_of(path, "standard input", odd, marks)
+        return
     try:
         with files.open_regular(os.fspath(path), "file") as file:
             if isinstance(path, parts.Part):
@@ -262,7 +274,7 @@ def lines(path: Path, records: str = parts.LINES, odd: Optional[OddRows] = None,
 
 def lines_of(file: Union[BinaryIO, ArrivingLines], name: str, odd: Optional[OddRows] = None,
              marks: Pattern = _MARKS) -> Iterator[Tuple[int, Optional[str]]]:
-    """Like `lines`, for an open file or `ArrivingLines`."""
+    """Like `lines`, for an open file of this name."""
     # Bytes: only "\n" ends a line, and other line ends of Unicode are text.
     for line_number in itertools.count(1):
         line = parts.read_line(file, name, line_number)

@@ -39,8 +39,7 @@ class Run(NamedTuple):
     window_batches: int = WINDOW_BATCHES  # of the plan
     batches: Sequence[Tuple[int, int]] = ()  # see `Course`; none: that of the settings from the first step on
     output_layer: Optional[FittedLayer] = None  # to start from
-    # Of the encoder; None: no FLOP/s are reported, and XLA is chosen as for BERT-base.
-    config: Optional[modeling.BertConfig] = None
+    config: Optional[modeling.BertConfig] = None  # of the encoder; None: no FLOP/s are reported
     evaluate: Optional[Evaluate] = None  # needed for evaluation during the training
     dev_set: Optional[str] = None  # the hash of the set that judges it; None: there is none
     # Called before the first step; writes the model's files besides checkpoints.
@@ -135,8 +134,7 @@ def _examples(run: Run) -> Tuple[batches.Source, TrainingPlan]:
     source = run.data.make_source()._replace(dynamic_padding=settings.dynamic_padding)
     plan = run.course.plan(source, settings.seed, run.window_batches)
     source = run.data.complete(source, run.course.examples(plan))
-    return xla.bucketed(source, plan, settings, run.devices, run.config or modeling.BertConfig(vocab_size=1),
-                        run.schedule.num_train_steps, run.settings.output_dir), plan
+    return xla.bucketed(source, settings, run.devices, run.schedule.num_train_steps, run.settings.output_dir), plan
 
 
 def _listeners(run: Run, plan: TrainingPlan, curves: summaries.TrainingSummaries,

@@ -1,6 +1,5 @@
 """--xla compiles and changes no number, on several replicas, too."""
 
-import itertools
 import os
 import re
 
@@ -26,23 +25,13 @@ from engine.training.settings import TrainingSettings
 
 import tensorflow.compat.v1 as tf
 
-BASE = modeling.BertConfig(vocab_size=100)
-# So short a training would have one length.
-FREE_COMPILATION = """
-import run_classifier
-from engine.cli import command
-from engine.training import xla
-xla.COMPILE_SECONDS["CPU"] = 0.0
-command.run(run_classifier.main, run_classifier.define_flags(), usage="")
-"""
-
 
 class Run:
     """One training by the command, and the programs that XLA says it made for it."""
 
     def __init__(self, directory, model, *flags, **changes):
         self.dump, self.output_dir = str(directory / "dump"), directory / "out"
-        process = processes.run(["-c", FREE_COMPILATION, "--do_train", *flags, *arguments({
+        process = processes.run(["run_classifier.py", "--do_train", *flags, *arguments({
             **model._asdict(), "task_name": "cola", "max_seq_length": 24,
             "data_dir": write_cola(directory / "cola", train=48), "output_dir": self.output_dir,
             "learning_rate": 1e-3, "save_checkpoints_steps": 1, "keep_checkpoint_max": 100,
@@ -99,7 +88,7 @@ def test_a_model_is_compiled_for_each_length_that_comes(tmp_path):
     compiled = plain_and_compiled(tmp_path, write_tiny_model(tmp_path / "model", num_hidden_layers=3),
                                   num_cpu_replicas=1, train_batch_size=4)
     assert len(compiled.programs()) in [times * (len(PROGRAMS) + 2) for times in (2, 3)]
-    assert "when that first comes: 16, 24 tokens" in compiled.log
+    assert "when that first comes: 8, 16, 24 tokens" in compiled.log
 
 
 def test_compiled_layers_have_the_outputs_and_gradients_of_the_others():
@@ -140,39 +129,31 @@ def source_of(lengths):
     return batches.Source(np.array(lengths), None, max(lengths))
 
 
-@pytest.mark.parametrize("compile_seconds, num_chosen", [(0.0, 8), (30.0, 6), (1e9, 1)])
-def test_the_chosen_lengths_take_the_least_time_of_all(compile_seconds, num_chosen):
-    random = np.random.RandomState(1)
-    lengths = list(range(8, 96, 8))
-    seconds, counts = np.square(lengths) / 1e3, random.randint(0, 90, len(lengths)).astype(float)
-
-    def seconds_of(chosen):
-        padded = np.searchsorted(chosen, lengths)
-        return (seconds[np.searchsorted(lengths, np.array(chosen)[padded])] * counts
-                ).sum() + len(chosen) * compile_seconds
-
-    tried = [(*shorter, lengths[-1]) for size in range(8)
-             for shorter in itertools.combinations(lengths[:-1], size)]
-    least, chosen = xla.choose(lengths, seconds.tolist(), counts.tolist(), compile_seconds)
-    assert least == pytest.approx(min(map(seconds_of, tried))) == seconds_of(chosen)
-    assert len(chosen) == num_chosen
-
-
-def test_lengths_hold_every_record_and_are_those_of_the_plan(tmp_path, capsys):
+def test_lengths_hold_every_record_and_share_out_the_tokens(tmp_path, capsys):
     """Of anchors and candidates, too: see `Source.encoded`."""
     lengths = np.random.RandomState(2).choice([5, 6, 30, 31, 58], 4000, p=[.4, .3, .2, .09, .01])
-    for source in (source_of(lengths), source_of(lengths)._replace(
-            encoded=np.stack([lengths // 2, lengths], axis=1))):
+    for source, expected in ((source_of(lengths), [8, 32, 58]), (source_of(lengths)._replace(
+            encoded=np.stack([lengths // 2, lengths], axis=1)), [8, 16, 32, 58])):
         plan = TrainingPlan(source.lengths, 8, 1)
-        bucketed = xla.bucketed(source, plan, TrainingSettings(xla=True, train_batch_size=8),
-                             cpu_devices(1), BASE, 10**6, str(tmp_path))
-        assert "XLA: on (--xla); it compiles" in capsys.readouterr().err
-        assert bucketed.buckets[-1] == 58 and len(bucketed.buckets) <= 8
+        bucketed = xla.bucketed(source, TrainingSettings(xla=True), cpu_devices(1), 10**6, str(tmp_path))
+        assert f"when that first comes: {', '.join(map(str, expected))} tokens" in capsys.readouterr().err
+        assert bucketed.buckets.tolist() == expected
         for step in range(300):
             exact = source.lengths_of_batch(plan.global_batch(step))
             assert bucketed.lengths_of_batch(plan.global_batch(step)) == tuple(
-                min(each for each in bucketed.buckets if each >= length) for length in exact)
-            assert set(exact) <= set(bucketed.buckets)  # so many steps are worth each
+                min(each for each in expected if each >= length) for length in exact)
+
+
+@pytest.mark.parametrize("spread", [40, 400])
+def test_as_many_tokens_lie_between_two_lengths_as_between_two_others(spread, tmp_path):
+    lengths = np.random.RandomState(3).randint(1, spread, 5000)
+    source = source_of(lengths)
+    chosen = xla.bucketed(source, TrainingSettings(xla=True), cpu_devices(1), 1, str(tmp_path)).buckets
+    padded = source.padded_lengths()
+    shares = np.diff([0, *(padded[padded <= length].sum() for length in chosen)]) / padded.sum()
+    assert len(chosen) <= 8 and shares.min() > 0
+    # A length of 8 tokens more or less may go to either side.
+    assert (shares < 1 / 8 + max(padded[padded == each].sum() for each in chosen) / padded.sum()).all()
 
 
 CARDS = Devices(("/gpu:0",), "GPU", "one_device", runtime.session_config())
@@ -189,9 +170,7 @@ def decided(tmp_path, monkeypatch, capsys):
 
     def decide(devices, steps, **changes):
         source = source_of([16] * 64)
-        bucketed = xla.bucketed(
-            source, TrainingPlan(source.lengths, 8, 1), TrainingSettings(**{"train_batch_size": 8, **changes}),
-            devices, BASE, steps, str(tmp_path))
+        bucketed = xla.bucketed(source, TrainingSettings(**changes), devices, steps, str(tmp_path))
         said = capsys.readouterr().err
         assert ("XLA: on" in said) == (bucketed.buckets is not None)
         return said
