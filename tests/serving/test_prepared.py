@@ -139,7 +139,7 @@ def test_a_first_start_converts_the_model_and_serves_it(tiny_classifier, tmp_pat
     with started(folder) as service:
         path = Prepared(folder, "--model").path
         assert [line for line in service.lines if "Converting" in line] == [
-            f"INFO: Converting the model to ONNX: {path}\n"] and os.path.exists(path)
+            f"Converting the model to ONNX: {path}\n"] and os.path.exists(path)
         assert_labels(service)
         assert service.stop() == 0
 
