@@ -129,7 +129,7 @@ def _describe(assets: str, trained: ModelFiles, labels: Sequence[str]) -> None:
     """Writes the files that describe a model into a new folder."""
     os.mkdir(assets)
     model_files.save(assets, trained.config(), trained.file(vocabulary.FILE),
-                     vocabulary.is_lower_cased(trained.folder))
+                     vocabulary.read_casing(trained.folder))
     description = trained.description() or {}  # that of Google's code has none
     if description:
         shutil.copyfile(trained.file(task_json.FILE), os.path.join(assets, task_json.FILE))

@@ -78,7 +78,7 @@ class Predictions(Stream):
         return self.reader.encode([self._readable if row is UNREAD else row for row in rows])
 
     def model_facts(self) -> Dict[str, Any]:
-        return {"models": [Source(f"{self.checkpoint.path}.index")]}
+        return {"models": [Source(self.checkpoint.index_file)]}
 
     def open(self, values: flags.FlagValues, source: Input, odd: OddRows) -> Texts:
         """Examples, and lines of TSV or JSON."""

@@ -303,7 +303,7 @@ class OpenAIRequest(Vectors):
         if self.encoding_format == "base64":
             vectors = [base64.b64encode(np.array(vector, "<f4").tobytes()).decode("ascii")
                        for vector in vectors]
-        tokens = model.count_tokens([Example((text,)) for text in texts])
+        tokens = int(model.reader.encode([Example((text,)) for text in texts]).source.lengths.sum())
         return {"object": "list", "model": model.name, "data": [
             {"object": "embedding", "index": index, "embedding": vector}
             for index, vector in enumerate(vectors)],

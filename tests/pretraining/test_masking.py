@@ -5,14 +5,10 @@ from hypothesis import given, settings, strategies
 
 from conftest import on_tensorflow_1
 from pretraining import masking
+from pretraining.objectives import SPAN, Settings
 
 CLS, SEP, MASK, VOCAB_SIZE = 1, 2, 3, 1000
 LENGTH = 48
-
-
-def scheme(masked_lm_prob=0.15, max_predictions_per_seq=20, masks_second_text=False):
-    return masking.Scheme(masks_second_text, masked_lm_prob, max_predictions_per_seq, MASK,
-                          VOCAB_SIZE)
 
 
 def records(texts):
@@ -34,9 +30,10 @@ def records(texts):
     return masking.Records(ids, first, second, starts, lengths)
 
 
-def draw(texts, *arguments, seed=0, **changes):
-    return masking.draw(records(texts), scheme(*arguments, **changes),
-                        np.random.RandomState(seed))
+def draw(texts, masked_lm_prob=0.15, max_predictions_per_seq=20, in_second=False, seed=0):
+    options = Settings(masked_lm_prob=masked_lm_prob, max_predictions_per_seq=max_predictions_per_seq,
+                       objective=SPAN if in_second else "mlm_nsp")
+    return masking.draw(records(texts), options, MASK, VOCAB_SIZE, np.random.RandomState(seed))
 
 
 def guessed(masks):
@@ -106,7 +103,7 @@ def test_eighty_ten_ten_and_every_place_alike():
 def test_the_second_text_loses_as_many_tokens_as_the_first_has_anywhere():
     texts = [([1, 2], [1] * 8)] * 500
     # [CLS] a a a [SEP] b … b [SEP]: three in a row among the places 5 to 12.
-    assert {tuple(places) for places in guessed(draw(texts, masks_second_text=True))} == {
+    assert {tuple(places) for places in guessed(draw(texts, in_second=True))} == {
         (s, s + 1, s + 2) for s in range(5, 11)}
-    shorter = guessed(draw(texts, max_predictions_per_seq=2, masks_second_text=True))
+    shorter = guessed(draw(texts, max_predictions_per_seq=2, in_second=True))
     assert {len(places) for places in shorter} == {2}
