@@ -3,7 +3,6 @@
 Every case is done to the files and flags of a command that would work.
 """
 
-import json
 import pathlib
 import shutil
 
@@ -13,7 +12,7 @@ from bad_input import (
     CSV_GOOD, CSV_HEADER, DATA, GOOD, HEADER, JSON_GOOD, PROCESSOR, Case,
     assert_nothing_half_written, assert_refused, config, content, csv, cut, directory, flags_set,
     in_turn, jsonl, missing, numbers, processor, row, variables, with_outputs)
-from commands import ends_with_error, run_here
+from commands import ends_with_error, results_of, run_here
 from conftest import TinyModel
 
 
@@ -177,7 +176,7 @@ def test_rows_that_are_odd_and_harmless_are_taken_and_counted(command_line, caps
     assert warnings == [f"WARNING: {path}: skipped 2 blank lines",
                         f"WARNING: {path}: 2 examples have an empty text"]
     assert "23 examples x 1 epoch" in said
-    assert json.loads((folder / "out" / "eval_results.json").read_text())["num_examples"] == 3
+    assert results_of(folder / "out")["num_examples"] == 3
 
 
 def test_the_command_that_the_cases_damage_is_a_good_one(command_line, capsys):

@@ -1,12 +1,10 @@
 """The model behind benchmarks/scaling.md, against hand-worked cells, the variables and the graph."""
 
-import os
-
 import pytest
 
 from benchmarks import scaling, step_cost, step_graph
-from conftest import ROOT, on_tensorflow_2
-
+from conftest import on_tensorflow_2
+from pages import text_of
 
 pytestmark = on_tensorflow_2  # the page has the figures of its graphs
 
@@ -37,7 +35,6 @@ def test_the_graph_computes_and_moves_what_the_formulas_say():
 
 def test_the_page_has_what_the_script_computes():
     """One cell of its tables, which takes a real graph."""
-    with open(os.path.join(ROOT, "benchmarks", "scaling.md"), encoding="utf-8") as file:
-        page = file.read()
     at = scaling.SETTINGS[0], 8, scaling.PCIE
-    assert f"| {1e3 * scaling.step_seconds(*at):,.0f}, {scaling.efficiency(*at):.0%} |" in page
+    assert f"| {1e3 * scaling.step_seconds(*at):,.0f}, {scaling.efficiency(*at):.0%} |" in (
+        text_of("benchmarks/scaling.md"))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import toy_runs
-from commands import ends_with_error, on_cola, run_here
+from commands import ends_with_error, on_cola, results_of, run_here
 from conftest import checkpoint_values
 from engine.checkpoints import checkpoints
 from pages import Page
@@ -19,10 +19,6 @@ from trainings import crash_after
 
 RATES, SEEDS = ("0.001", "0.01"), ("3", "5")
 NAMES = [f"lr-{rate}_seed-{seed}" for rate in RATES for seed in SEEDS]
-
-
-def results_of(folder):
-    return json.loads((folder / "eval_results.json").read_text())
 
 
 @pytest.fixture(scope="module")
