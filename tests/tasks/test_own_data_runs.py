@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from commands import ends_with_error, results_of, run_here
+from commands import results_of, run_here
 from conftest import on_tensorflow_1, on_tensorflow_2, sentences
 from engine.errors import UserError
 from runs import columns, predict
@@ -78,11 +78,3 @@ def test_labels_that_only_the_dev_set_has_are_mistakes_that_are_named(label_kind
         "red": (1, 4), "blue": (1, 4), "tea": (0, 2), "tin": (0, 1)}
     report = (tmp_path / "out" / "report.html").read_text()
     assert "tea" in report and "tin" in report
-
-
-def test_a_dev_set_of_other_labels_is_an_error(tiny_model, tmp_path, capsys):
-    write(tmp_path / "train.tsv", ["text\tlabel", *["the cat\tred", "a dog\tblue"] * 16])
-    write(tmp_path / "dev.tsv", ["text\tlabel", "the cat\tred", *["a dog\ttea"] * 2])
-    with ends_with_error(capsys, "dev.tsv, line 3: the label is 'tea'"):
-        run_here(dict(tiny_model._asdict(), task_name="file", data_dir=tmp_path, do_train=True, do_eval=True,
-                      max_seq_length=16, num_cpu_replicas=1, output_dir=tmp_path / "out"))
