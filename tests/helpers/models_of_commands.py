@@ -23,6 +23,7 @@ STARTS = {
     "run_squad": dict(init_checkpoint="rewriting.run --do_export"),
     "tagging.run --crf": dict(init_checkpoint="run_squad"),
     "similarity.run": dict(init_checkpoint="tagging.run"),
+    "choice.run": dict(init_checkpoint="similarity.run"),
 }
 
 
