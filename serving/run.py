@@ -85,7 +85,7 @@ def main(values: flags.FlagValues) -> None:
         signals = stack.enter_context(interruption.InterruptLater())
         signals.hold()
         host, port = listener.getsockname()[:2]
-        listener.listen()
+        _listen(listener, host, port)
         application = app.App(models, limits, token, origins,
                               is_local=ipaddress.ip_address(host.partition("%")[0]).is_loopback)
         shown = f"[{host}]" if ":" in host else host
@@ -160,6 +160,13 @@ def _bind(host: str, port: int) -> socket.socket:
     except (OSError, UnicodeError) as error:
         raise UserError(f"--host={host} --port={port}: {error}") from error
     return listener
+
+
+def _listen(listener: socket.socket, host: str, port: int) -> None:
+    try:
+        listener.listen()
+    except OSError as error:  # another service began to listen while the models were opened
+        raise UserError(f"--host={host} --port={port}: {error}") from error
 
 
 if __name__ == "__main__":

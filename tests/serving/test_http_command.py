@@ -6,6 +6,7 @@ import socket
 import pytest
 
 from commands import ends_with_error, run_here
+from engine.errors import UserError
 from serving import run
 from services import RELEASE, Service
 
@@ -97,6 +98,15 @@ def test_a_port_that_is_taken_is_said_before_a_model_is_opened(tmp_path, capsys)
         taken.listen(1)
         with ends_with_error(capsys, f"--port={taken.getsockname()[1]}", "in use"):
             run_here(dict(model=tmp_path, port=taken.getsockname()[1]), run)
+
+
+def test_a_port_that_is_taken_while_the_models_are_opened_is_named():
+    with run._bind("127.0.0.1", 0) as other:
+        port = other.getsockname()[1]
+        with run._bind("127.0.0.1", port) as own:
+            other.listen()
+            with pytest.raises(UserError, match=f"--port={port}: .*in use"):
+                run._listen(own, "127.0.0.1", port)
 
 
 def test_models_without_a_name_are_called_as_their_folder(tmp_path):
