@@ -169,7 +169,9 @@ class PredictRequest(Request):
         of_all = takes.after(min(len(rows[0]), 2))
         misfit = next((index for index, row in enumerate(rows) if not of_all.allows(len(row))), None)
         if misfit is not None:
-            raise Refusal(422, f"the model takes {takes.describe('[{}]')}; a list of such lists is many", index=misfit)
+            texts = ", ".join(["text"] * takes.least)
+            raise Refusal(422, f"the model takes {takes.describe('[{}]')}; several examples are a list of lists: "
+                          f"[[{texts}], [{texts}], ...]", index=misfit)
         results = predict([Example(tuple(row)) for row in rows], self.cuts)
         answers: List[Any] = [sorted(({"score": score, "label": label} for label, score in result.scores),
                                      key=lambda each: -each["score"])
