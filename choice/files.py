@@ -95,7 +95,8 @@ class ChoiceFile(NamedTuple):
 
     def questions(self, odd: Optional[OddRows] = None, part: Optional[Part] = None) -> Iterator[Optional[Question]]:
         """The questions of the file or a part; `odd` counts those that cannot be read, which are None."""
-        return (row and attempt(odd, None, self._question, where, row) for where, row in self._rows(odd, part))
+        return (None if row is None else attempt(odd, None, self._question, where, row)
+                for where, row in self._rows(odd, part))
 
     def examples(self) -> Iterator[Example]:
         """The questions as the model reads them; their labels are the numbers of the right choices, if they are read."""
