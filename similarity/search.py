@@ -116,7 +116,7 @@ def _open_files(values: flags.FlagValues) -> Tuple[Optional[TextFile], Optional[
 
 class Search(Encoder, stream.Stream):
     """Finds the nearest documents of each query in an index, which is set once it is built."""
-    title, unit, rows, become = "Searching", "queries", "queries", "queries have no answer"
+    title, unit, rows, become = "Searching", "texts", "queries", "queries have no answer"
     chunk_size = _CHUNK_QUERIES
     index: Index
 

@@ -101,6 +101,11 @@ def test_a_query_that_is_no_text_gets_its_error_and_the_others_their_answers(fla
         ask(flags, ["a\0cat"] * 3)
 
 
+def test_the_log_counts_the_different_texts_of_queries(flags, capsys):
+    ask(flags, ["a cat", "a cat"])
+    assert "Searching: 1 text" in capsys.readouterr().err
+
+
 def test_the_nearest_documents_of_a_query_come_in_order_with_their_cosines(
         flags, answers, vector_of):
     found = list(map(json.loads, answers))
