@@ -82,8 +82,7 @@ class Extraction(stream.Stream):
             "--do_lower_case": self._encoding.do_lower_case,
             "--max_seq_length": self._encoding.max_seq_length,
             "model config": self._config.to_dict(),
-            # The index holds a checksum of every tensor.
-            "checkpoint": provenance.Source(f"{self.checkpoint.path}.index"),
+            "checkpoint": provenance.Source(self.checkpoint.index_file),
             "--layers": self._layers, "--pooling": self._pooling}
 
     def facts(self, values: flags.FlagValues, shard: Optional[Shard]) -> Dict[str, Any]:

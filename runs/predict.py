@@ -78,7 +78,7 @@ class Predictions(Stream):
         return self.reader.encode([self._readable if row is UNREAD else row for row in rows])
 
     def model_facts(self) -> Dict[str, Any]:
-        return {"models": [Source(f"{self.checkpoint.path}.index")]}
+        return {"models": [Source(self.checkpoint.index_file)]}
 
     def open(self, values: flags.FlagValues, source: Input, odd: OddRows) -> Texts:
         """Examples, and lines of TSV or JSON."""
@@ -115,18 +115,12 @@ def read_arriving(source: ArrivingLines, takes: Takes, odd: OddRows) -> Tuple[It
 
 def _example_of_line(line_number: int, line: str, of_all: Takes, takes: Takes) -> Example:
     """The texts of a line with tabs between; the last text of a bounded number may have tabs."""
-    where = f"standard input, line {line_number}"
-    line = line if of_all.most else line.rstrip("\t")  # as in a table, the last cells may be empty
-    texts = tuple(line.split("\t", -1 if of_all.most is None else of_all.most - 1))
-    if of_all != takes and of_all.most == 1 and "\t" in line:
-        raise UserError(f"{where}: this line has a tab between two texts, and "
-                        "the first line is a single text; pairs must begin with a pair")
-    if of_all.pairs and len(texts) < 2:
-        raise UserError(f"{where}: the model takes pairs of texts, or the "
-                        "first line is one: two texts with a tab between, and this line has no tab")
+    line = line if takes.most else line.rstrip("\t")  # as in a table, the last cells may be empty
+    texts = tuple(line.split("\t", -1 if takes.most is None else takes.most - 1))
     if not of_all.allows(len(texts)):
-        raise UserError(f"{where}: the model takes texts with tabs between, "
-                        + of_all.describe("{}") + f", and this line has {counted(len(texts), 'texts')}")
+        as_first = ", as the first line is" if of_all != takes else ""
+        raise UserError(f"standard input, line {line_number}: the model takes {of_all.describe('{} with tabs between')}"
+                        f"{as_first}, and this line has {counted(len(texts), 'texts')}")
     return Example(texts)
 
 

@@ -25,6 +25,8 @@ Row = Tuple[int, List[str]]
 # Extension of the file's name → format.
 FORMATS = {".tsv": "tsv", ".txt": "tsv", ".csv": "csv", ".jsonl": "jsonl"}
 
+LINE_CHARACTERS = frozenset("\t\r\n")  # that end a column or a line
+_AS_SPACES = str.maketrans(dict.fromkeys(LINE_CHARACTERS, " "))
 # Byte order marks of a line: in concatenated files also a later one has them.
 _MARKS = re.compile("\ufeff*")
 MARKS_OF_COLUMNS = re.compile("(?:\ufeff+(?![ \t]))?")  # not one that is a column
@@ -114,6 +116,11 @@ def output_format(path: Optional[str], given: Optional[str]) -> str:
         raise UserError(f"{path}: the output is not written as CSV; name a .tsv or .jsonl file, "
                         "or set --format")
     return given or ("jsonl" if extension == ".jsonl" else "tsv")
+
+
+def field(text: str) -> str:
+    """The text as a column of TSV: with spaces for what ends a column or a line."""
+    return text.translate(_AS_SPACES)
 
 
 def tsv_rows(path: Path, odd: Optional[OddRows] = None) -> Iterator[Tuple[int, Optional[List[str]]]]:

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from commands import ends_with_error, run_here
-from conftest import cpu_devices, on_tensorflow_1, sentences, write_cola
+from commands import answers_of, ends_with_error, on_cola, run_here
+from conftest import cpu_devices, on_tensorflow_1, sentences
 from encoder import classifier
 from engine.checkpoints import checkpoints
 from engine.data.batches import Source
@@ -13,7 +13,6 @@ from engine.devices.devices import check_precision
 from engine.errors import UserError
 from engine.inference import Predictor
 from engine.model import Outputs
-from runs import predict
 from trainings import settings, train
 
 import tensorflow.compat.v1 as tf
@@ -28,9 +27,7 @@ ROUNDING = 2.0 ** -9  # relative, of a bfloat16
 @on_tensorflow_1
 def test_tensorflow_1_refuses_it_in_one_line_and_leaves_nothing(tiny_model, tmp_path, capsys):
     with ends_with_error(capsys, "--precision=bfloat16: TensorFlow 1.15", "use TensorFlow 2.15"):
-        run_here(dict(
-            tiny_model._asdict(), task_name="cola", data_dir=write_cola(tmp_path / "cola", train=8),
-            do_train=True, precision="bfloat16", output_dir=tmp_path / "out", max_seq_length=24, num_gpus=0))
+        run_here(on_cola(tiny_model, tmp_path, train=8, precision="bfloat16"))
     assert not (tmp_path / "out").exists()
 
 
@@ -52,17 +49,10 @@ def test_tensorflows_own_mixed_precision_is_refused_with_the_flag_that_chooses(m
 # --- Inference ---------------------------------------------------------------------------
 
 
-def rows_of(path):
-    return np.array([line.split("\t")[1:] for line in path.read_text().splitlines()[1:]], float)
-
-
 @pytest.mark.parametrize("narrow", ["bfloat16", "float16"])
 def test_predictions_are_those_of_float32_but_for_rounding(tiny_classifier, tmp_path, narrow):
-    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in sentences(20, 5)))
-    for name in ("float32", narrow):
-        run_here(dict(output_dir=tiny_classifier, input_file=tmp_path / "texts.txt", num_gpus=0,
-                      output_file=tmp_path / f"{name}.tsv", precision=name), predict)
-    expected, actual = rows_of(tmp_path / "float32.tsv"), rows_of(tmp_path / f"{narrow}.tsv")
+    expected, actual = (np.array([list(answer["probabilities"].values()) for answer in answers_of(
+        tiny_classifier, sentences(20, 5), tmp_path, precision=name)]) for name in ("float32", narrow))
     np.testing.assert_allclose(actual, expected, atol=4 * ROUNDING)
     assert np.abs(actual - expected).max() > 1e-6
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import run_squad
-from commands import ends_with_error, results_in, run_here
+from commands import ends_with_error, results_in, results_of, run_here
 from conftest import checkpoint_values, sentences, write_cola
 from distillation import run as distillation
 from encoder import task_json
@@ -93,7 +93,7 @@ def test_further_tries_of_a_search_start_as_the_first_ones(trained, tmp_path):
         for seeds in ("1", "1,2"):
             run_here({**STILL, "task_name": "file", "train_file": train, "dev_file": train, "output_dir": out,
                       "init_checkpoint": trained, "do_eval": True, "seeds": seeds, "new_output_layer": is_new})
-        first, second = (each["eval_loss"] for each in json.loads((out / "eval_results.json").read_text())["tries"])
+        first, second = (each["eval_loss"] for each in results_of(out)["tries"])
         if is_new:
             assert first != second and abs(first - second) < 0.1  # near that of three labels, ln 3
         else:

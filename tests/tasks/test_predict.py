@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import processes
-from commands import ends_with_error, run_here
-from conftest import on_tensorflow_1, sentences, write_cola
+from commands import ends_with_error, on_cola, run_here
+from conftest import on_tensorflow_1, sentences
 from engine.data import text_files
 from engine.disk import parts
 from engine.errors import UserError
@@ -22,13 +22,10 @@ NUM_TEXTS = 23
 @pytest.fixture(scope="module")
 def trained(tiny_model, tmp_path_factory):
     """The directory of a model that is trained and has predicted its test set."""
-    output_dir = tmp_path_factory.mktemp("trained")
-    data_dir = write_cola(tmp_path_factory.mktemp("cola"), train=16, test=NUM_TEXTS)
-    run_here({**tiny_model._asdict(), "task_name": "cola", "data_dir": data_dir,
-              "output_dir": output_dir, "do_train": True, "do_predict": True,
-              "max_seq_length": 24, "train_batch_size": 4, "num_cpu_replicas": 2,
-              "num_train_epochs": 1, "learning_rate": 1e-3})
-    return output_dir
+    flags = on_cola(tiny_model, tmp_path_factory.mktemp("predict"), train=16, test=NUM_TEXTS, do_predict=True,
+                    num_cpu_replicas=2, train_batch_size=4, learning_rate=1e-3)
+    run_here(flags)
+    return flags["output_dir"]
 
 
 @pytest.fixture
@@ -77,7 +74,7 @@ def test_a_text_predictor_answers_alike_whatever_the_size_of_the_list(trained, t
                 {"text": "one", "text_pair": "two"}, ["one", 2], []]
     missing = predictor([texts[0], *no_texts, texts[1]])
     assert ["error" in each for each in missing] == [False, *[True] * len(no_texts), False]
-    assert missing[2]["error"] == "must be a text, or a pair of texts, not nan"
+    assert missing[2]["error"] == "the model takes single texts, and not nan"
     assert_are_expected([missing[0], missing[-1]], trained)
     for no_list in ("one", b"one", None, {"text": "one"}, iter(["one"])):
         with pytest.raises(UserError, match="takes a list of texts"):
