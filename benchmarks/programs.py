@@ -123,7 +123,7 @@ def load_pool(model: str, pool_file: str) -> float:
 def second_pass(forward: Any, checkpoint: checkpoints.Checkpoint, source: Callable[[], Source],
                 batch_size: int = BATCH_SIZE, precision: str = "float32") -> float:
     """Texts a second of a model that has predicted them once."""
-    cpu = devices.find_devices(num_gpus=0, training=False)
+    cpu = devices.find_devices(devices.DeviceSettings(num_gpus=0), training=False)
     with Predictor(forward, cpu._replace(dtype=dtype_of(precision))) as predictor:
         predictor.restore(checkpoint)
         predictor.predict(source(), batch_size)

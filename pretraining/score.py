@@ -130,15 +130,15 @@ class Scores(Stream):
         self._words_of = words.segmenter(values.word_segmenter, do_whole_word_mask=values.do_whole_word_mask)
         super().__init__(model.forward_of(config, next_sentences=False), checkpoint, values)
 
-    def size_of(self, row: Optional[str]) -> int:
-        return len(row or "") + 1
+    def size_of(self, row: str) -> int:
+        return len(row) + 1
 
     def open(self, values: flags.FlagValues, source: Input, odd: OddRows) -> Texts:
         return Texts((line for _, line in text_files.lines(source, odd=odd)), lambda number, line, entry: json.dumps(
             entry, ensure_ascii=False) + "\n")
 
-    def encode(self, rows: List[Optional[str]]) -> Encoded:
-        text = Text.of([line or "" for line in rows], self._encoding, self._words_of)
+    def encode(self, rows: List[str]) -> Encoded:
+        text = Text.of(rows, self._encoding, self._words_of)
         return Encoded(text.source(self._encoding), lambda predictions: text.scores(
             predictions.get("masked_lm_loss", np.zeros(0)), self._encoding))
 

@@ -87,7 +87,7 @@ def _bert_ads(path: str, labelled: bool, odd: Optional[OddRows]) -> Iterator[Slo
         fields = line.split("\t")
         if not labelled and len(fields) == 3:
             fields = ["0", *fields]
-        parsed = attempt(odd, UNREAD, _parse_bert_ad, f"{path}, line {line_number}", fields)
+        parsed = attempt(odd, _parse_bert_ad, f"{path}, line {line_number}", fields) or UNREAD
         if not labelled:
             yield parsed._replace(num_fitting=0)
             continue

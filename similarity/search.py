@@ -128,8 +128,8 @@ class Search(Encoder, stream.Stream):
                             "query\trank\tscore\tdocument\ttext\n" if form == "tsv" else "",
                             report=lambda: self.report("the queries"))
 
-    def encode(self, rows: List[Optional[str]]) -> Encoded:
-        encoded = self.encoded([self.query_prefix + (query or "") for query in rows])
+    def encode(self, rows: List[str]) -> Encoded:
+        encoded = self.encoded([self.query_prefix + query for query in rows])
         return encoded._replace(decode=lambda predictions: zip(*nearest(
             encoded.decode(predictions), self.index.vectors, self._top_k)))
 

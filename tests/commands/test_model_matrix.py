@@ -14,7 +14,7 @@ from commands import ends_with_error, run_here
 from conftest import on_tensorflow_2
 from distillation import teacher
 from encoder import huggingface, model_files, task_json, vocabulary
-from encoder.model_files import ENCODER, FOREIGN, MASKED_LM
+from encoder.pretraining_heads import require_masked_lm_head
 from engine.disk import files
 from engine.errors import UserError
 from models_of_commands import RELEASE, foreign_copy
@@ -58,12 +58,16 @@ def kind_of(models, writer):
 COLA = Classifier(Classification(TASKS["cola"].kind), None, None)
 
 
-def opens(flag, needs):
-    return lambda path: model_files.open_folder(path, flag, needs)
+def opens(flag, **options):
+    return lambda path: model_files.open_folder(path, flag, **options)
 
 
-def opens_as(kind, needs=ENCODER):
-    return lambda path: kind.open(model_files.open_folder(path, "--output_dir", needs))
+def opens_as(kind):
+    return lambda path: kind.open(model_files.open_folder(path, "--output_dir"))
+
+
+def predicts_words(path):
+    require_masked_lm_head(model_files.open_folder(path, "--init_checkpoint").checkpoint)
 
 
 def teaches(path):
@@ -104,8 +108,8 @@ OF_VECTORS = ("similarity", "similarity's export")
 
 # Taker → how it decides; what it refuses.
 TAKERS = {
-    "what starts from an encoder": (opens("--init_checkpoint", ENCODER), {}),
-    "what predicts words": (opens("--init_checkpoint", MASKED_LM), dict.fromkeys(
+    "what starts from an encoder": (opens("--init_checkpoint"), {}),
+    "what predicts words": (predicts_words, dict.fromkeys(
         all_but("pretrained", "huggingface"), "no masked-LM head")),
     "run_classifier --do_eval": (evaluates, {
         **dict.fromkeys(NO_LAYER, "no classifier of texts"), **NO_TEXTS, **OF_SCORERS,
@@ -126,7 +130,7 @@ TAKERS = {
     "choice.run --do_predict": (opens_as(Chooser), dict.fromkeys(
         all_but("chooser"), "was not trained to choose among answers")),
     "encoder.convert --from_checkpoint": (
-        opens("--from_checkpoint", FOREIGN), {**NO_LAYER, **NO_TEXTS}),
+        opens("--from_checkpoint", is_foreign=True), {**NO_LAYER, **NO_TEXTS}),
     "encoder.convert --from_huggingface": (
         comes_from_transformers, dict.fromkeys(KINDS, "config.json: No such file")),
 }
