@@ -94,22 +94,27 @@ def test_a_checkpoint_without_the_head_is_refused(tiny_model, sources):
             predictor.predict(sources[1], 1)
 
 
+@pytest.mark.parametrize("num_replicas", (2, 3))
+def test_the_number_of_replicas_does_not_change_a_bit(tiny_model, trained, sources, num_replicas):
+    predictions = []
+    for devices in (cpu_devices(1), cpu_devices(num_replicas)):
+        with Predictor(classifier.forward_of(tiny_model.config(), 2), devices) as predictor:
+            predictor.restore(trained)
+            predictions.append(predictor.predict(sources[143], 4)["logits"].tobytes())
+    assert len(set(predictions)) == 1
+
+
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("num_replicas", (1, 2, 3))
-def test_the_plan_fills_a_step_with_tokens_and_spreads_what_is_left_evenly(size, num_replicas):
+def test_the_plan_fills_a_batch_with_tokens(size):
     lengths = np.random.RandomState(0).randint(1, 30, size)
-    plan = inference_plan(lengths, 8 * 32, num_replicas)
-    indices = np.concatenate([batch.indices for batch in plan])
-    assert sorted(indices) == list(range(size))
-    for batch in plan:
-        assert sum(batch.sizes) == len(batch.indices) and len(batch.sizes) == num_replicas
-        assert max(batch.sizes) - min(batch.sizes) <= 1
-        assert max(batch.sizes) * lengths[batch.indices].max() <= 8 * 32
-    for batch in plan[:-1]:  # one more example of each replica would be too many
-        assert (min(batch.sizes) + 1) * lengths[batch.indices].max() > 8 * 32
-    assert (np.diff(lengths[indices]) <= 0).all()
+    plan = inference_plan(lengths, 8 * 32)
+    assert sorted(np.concatenate(plan)) == list(range(size))
+    for indices in plan:
+        assert len(indices) * lengths[indices].max() <= 8 * 32
+    for indices in plan[:-1]:  # one more example would be too many
+        assert (len(indices) + 1) * lengths[indices].max() > 8 * 32
+    assert (np.diff(lengths[np.concatenate(plan)]) <= 0).all()
 
 
-def test_an_example_longer_than_a_step_has_tokens_has_a_step_of_its_own():
-    plan = inference_plan(np.array([4, 40, 4]), 8, 1)
-    assert [batch.indices.tolist() for batch in plan] == [[1], [0, 2]]
+def test_an_example_longer_than_a_batch_has_tokens_has_a_batch_of_its_own():
+    assert [indices.tolist() for indices in inference_plan(np.array([4, 40, 4]), 8)] == [[1], [0, 2]]
