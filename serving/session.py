@@ -142,7 +142,7 @@ def open_sessions(engine: Optional[str], folder: str, devices: Devices) -> OpenS
     trained, reader = kinds.open_reader(folder, "--model")
     example = prepared.features(prepared.example_of(reader))
     return OpenSessions(trained, reader, [TensorFlowSession(trained, reader, example, devices, device)
-                                    for device in devices.names])
+                                    for device in inference.places(devices)])
 
 
 def file_of(engine: Optional[str], folder: str) -> Prepared:
