@@ -257,8 +257,8 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
                     return [tf.identity(norm)]
 
             if not programs:
-                programs.append(graph_functions.compiled(optimizer_update, "optimizer_update", [
-                    tf.TensorSpec(x.shape, x.dtype) for x in tf.nest.flatten(arguments)]))
+                programs.append(graph_functions.called(optimizer_update, "optimizer_update", [
+                    tf.TensorSpec(x.shape, x.dtype) for x in tf.nest.flatten(arguments)], by_xla=True))
             norm, = programs[0](*tf.nest.flatten(arguments))
             return [norm.op], norm
         return update

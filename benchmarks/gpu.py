@@ -110,8 +110,7 @@ def run_stages(args, machine: Machine) -> None:
     waiting += [stage for stage, result in results.items() if result and "failed" in result]
     if not machine.toy and any(stage.cell.xla for stage in waiting):
         try:
-            xla_tools.check(os.environ.get("XLA_FLAGS", ""), os.environ.get("PATH", ""),
-                            runtime.CUDA_FOLDERS, runtime.XLA_NEEDS_PTXAS)
+            xla_tools.check_here()
         except UserError as error:  # each of these stages would abort its process
             print(f"without the stages with XLA: {error}", flush=True)
             waiting = [stage for stage in waiting if not stage.cell.xla]

@@ -165,41 +165,27 @@ def _values(path: Path, odd: Optional[OddRows]) -> Tuple[str, Iterable[Tuple[Any
     """The objects of a file with their numbers, and what the numbers count: lines, or entries of one document."""
     if str(path).lower().endswith(".json"):
         text = files.read_text(str(path), "the file of questions", files.DOCUMENT_BYTES)
-        try:
-            document = text_files.json_value(text)
-        except (ValueError, RecursionError) as error:
-            first, _, others = text.lstrip().partition("\n")
-            if others and first.rstrip().endswith("}"):  # an object a line
-                return "line", text_files.json_objects(path, odd)
-            place = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-            raise UserError(f"{path}{place}: not JSON ({getattr(error, 'msg', error)})") from error
-        values = document if isinstance(document, list) else [document]
-        if not all(isinstance(value, dict) for value in values):
-            raise UserError(f"{path}: must have an object for each question, or for each text with its questions")
-        return "entry", enumerate(values, 1)
+        first, _, others = text.strip().partition("\n")
+        if not (others and first[:1] + first.rstrip()[-1:] == "{}"):  # else an object a line
+            document = text_files.json_document(str(path), text)
+            values = document if isinstance(document, list) else [document]
+            if not all(isinstance(value, dict) for value in values):
+                raise UserError(f"{path}: must have an object for each question, or for each text with its questions")
+            return "entry", enumerate(values, 1)
     return "line", text_files.json_objects(path, odd)
 
 
 def open_file(path: str, given: Roles, header: Optional[bool], *, labelled: bool,
               like: Layout = UNKNOWN) -> ChoiceFile:
     """Opens a file with the columns of the training's file `like` if it has them, else with those given or detected."""
-    split, lists = None, []
+    split = None
     if path.lower().endswith((".json", ".jsonl")):
         odd = OddRows("")
-        rows, keys = [], {}  # the first objects, and the keys of all
-        for _, row in _objects(path, odd):
-            keys.update(dict.fromkeys(row or ()))
-            rows.extend([row] if row and len(rows) < 1000 else [])
-        if not rows:
-            raise UserError(odd.first or f"{path} holds no questions")
-        names = tuple(keys)
-        table = Table(path, "jsonl", names, len(names), [[row.get(name) for name in names] for row in rows])
-        lists = [position for position in range(table.width)
-                 if any(isinstance(value, (list, dict)) for value in table.values(position))]
+        table = table_head.of_objects(path, (row for _, row in _objects(path, odd)), odd)
     else:
         table = table_head.read(path, header, _HEADER_NAMES)
         split = Split(path, Columns(tuple(range(table.width)), header=table.header, width=table.width), table.format)
-        names = tuple(map(table.column, range(table.width)))
+    names = tuple(map(table.column, range(table.width)))
     known, basis = given, "detected"
     if like.choice_columns and (table.names or table.width == like.num_columns) and all(
             name in names for name in (*like.text_columns, *like.choice_columns)):
@@ -209,7 +195,7 @@ def open_file(path: str, given: Roles, header: Optional[bool], *, labelled: bool
             log.warn(f"{path}: not read are the choices in {', '.join(more)}, which the training's file did not have")
     elif not table.names:
         known = _by_places(table, given, labelled)
-    finder = _find(table, lists, known, labelled)
+    finder = _find(table, known, labelled)
     file = ChoiceFile(path, Layout(*map(finder.columns, ROLES), table.width), names, split)
     if labelled:
         file = file._replace(layout=file.layout._replace(answers=_way(file, like.answers)))
@@ -249,11 +235,12 @@ def _by_places(table: Table, given: Roles, labelled: bool) -> Roles:
     return {"text": names[:1], "choice": names[1:len(names) - labelled], "answer": names[-1:], **given}
 
 
-def _find(table: Table, lists: Sequence[int], given: Roles, labelled: bool) -> Finder:
-    """Finds the columns by their names. Choices are in one of `lists`, or in a column each."""
+def _find(table: Table, given: Roles, labelled: bool) -> Finder:
+    """Finds the columns by their names. Choices are in a column of lists, or in a column each."""
     finder = Finder(table, ROLES[:2 + labelled], given)
     finder.find("text", _CONTEXTS, _QUESTIONS, among=range(table.width))
-    finder.find("choice", _LISTS, among=lists)
+    finder.find("choice", _LISTS, among=[place for place in range(table.width) if any(
+        isinstance(value, (list, dict)) for value in table.values(place))])
     choices = finder.places["choice"] = finder.places["choice"] or _each(table)
     if labelled:
         finder.find("answer", _ANSWERS, among=[place for place in range(table.width) if place not in choices])

@@ -42,12 +42,7 @@ def _config_of_shape(value: str, teacher: modeling.BertConfig) -> modeling.BertC
     if len(sizes) != len(_SHAPE):
         raise UserError(f"--student={value}: a shape is four numbers: layers,hidden,heads,"
                         "intermediate")
-    config = modeling.BertConfig.from_dict({**teacher.to_dict(), **dict(zip(_SHAPE, sizes))})
-    try:
-        modeling.check_config(config)
-    except ValueError as error:
-        raise UserError(f"--student={value}: {error}") from error
-    return config
+    return model_files.checked_config({**teacher.to_dict(), **dict(zip(_SHAPE, sizes))}, f"--student={value}")
 
 
 def learned_layers(student: modeling.BertConfig, teacher: modeling.BertConfig) -> List[int]:

@@ -199,8 +199,8 @@ def _caller(scope: str, inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor
         return tf.import_graph_def(part, {names[x.name]: own for x, own in zip(read, own_inputs)},
                                    [x.name for x in computed], name=scope)
 
-    compute = copied if program is None else compiled(
-        copied, f"{program}_{scope}", [tf.TensorSpec(x.shape, x.dtype) for x in read])
+    compute = copied if program is None else called(
+        copied, f"{program}_{scope}", [tf.TensorSpec(x.shape, x.dtype) for x in read], by_xla=True)
 
     def call(own_inputs: Sequence[tf.Tensor]) -> List[tf.Tensor]:
         own = {x.name: own_x for x, own_x in zip(inputs, own_inputs)}
@@ -210,18 +210,15 @@ def _caller(scope: str, inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor
     return call
 
 
-def compiled(function: Callable[..., List[tf.Tensor]], name: str,
-             signature: List[tf.TensorSpec]) -> Callable[..., List[tf.Tensor]]:
-    """The function as one call in its caller's graph, which XLA compiles for each shape.
-
-    It may update variables whose handles it gets, but TensorFlow 1.15 does not compile it then.
-    """
-    return called(function, name, signature, by_xla=True)
-
-
 def called(function: Callable[..., List[tf.Tensor]], name: str, signature: List[tf.TensorSpec],
-           *, by_xla: bool = False) -> Callable[..., List[tf.Tensor]]:
-    """The function as one call in its caller's graph; XLA may have to compile it, as in `compiled`."""
+           *, by_xla: bool) -> Callable[..., List[tf.Tensor]]:
+    """The function as one call in its caller's graph.
+
+    It may update variables whose handles it gets.
+
+    Args:
+        by_xla: let XLA compile it for each shape; TensorFlow 1.15 does not compile updates.
+    """
     function.__name__ = name  # XLA's program has it, too
     with tf.Graph().as_default():
         traced = _noinline_function(function, signature)
@@ -281,8 +278,8 @@ def _spec(x: tf.Tensor) -> Tuple[Tuple[int, ...], tf.DType]:
 def _program(function: Callable[..., List[tf.Tensor]], name: str, setting: Any,
              *specs: Tuple[Tuple[int, ...], tf.DType]) -> Callable[..., List[tf.Tensor]]:
     """A program for tensors of these shapes and types, which all layers and replicas share."""
-    return compiled(functools.partial(function, setting), name,
-                    [tf.TensorSpec(shape, own_dtype) for shape, own_dtype in specs])
+    return called(functools.partial(function, setting), name,
+                  [tf.TensorSpec(shape, own_dtype) for shape, own_dtype in specs], by_xla=True)
 
 
 def _bits_as(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:

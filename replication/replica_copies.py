@@ -199,7 +199,7 @@ def assignments(variables: Iterable[Sequence[tf.Variable]]) -> List[tf.Operation
             return [tf.constant(0.0)]
 
     call = graph_functions.called(assign_copies, "assign_copies", [
-        tf.TensorSpec(x.shape, x.dtype) for x in [*map(handle_of, first), *values]])
+        tf.TensorSpec(x.shape, x.dtype) for x in [*map(handle_of, first), *values]], by_xla=False)
     done = []
     for replica in others:
         with tf.device(replica[0].device):

@@ -1,7 +1,7 @@
 """The first rows of a user's file, and its columns: by their names, or by their numbers from 1."""
 
 import itertools
-from typing import Any, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from engine import log
 from engine.data import text_files
@@ -131,13 +131,7 @@ def read(path: str, header: Optional[bool], more_names: Sequence[str] = ()) -> T
     kind = text_files.input_format(path)
     odd = OddRows("", skips_lines=True)  # reading the whole file reports them
     if kind == "jsonl":
-        objects = [value for _, value in _first(text_files.json_objects(path, odd))
-                   if value is not None]
-        if not objects:
-            raise UserError(odd.first or f"{path} holds no examples")
-        names = tuple(dict.fromkeys(itertools.chain.from_iterable(objects)))
-        return Table(path, kind, names, len(names),
-                     [[value.get(name) for name in names] for value in objects])
+        return of_objects(path, (value for _, value in _first(text_files.json_objects(path, odd))), odd)
     read = text_files.csv_rows(path) if kind == "csv" else text_files.tsv_rows(path, odd)
     rows = [row for _, row in _first(read) if row is not None]
     if not rows:
@@ -158,6 +152,18 @@ def read(path: str, header: Optional[bool], more_names: Sequence[str] = ()) -> T
                      "--header changes that")
     names = tuple(name.strip() for name in rows[0]) if header and not is_numbered else ()
     return Table(path, kind, names, len(rows[0]), rows[1:] if header else rows, header=header)
+
+
+def of_objects(path: str, objects: Iterable[Optional[Mapping[str, Any]]], odd: OddRows) -> Table:
+    """The first of the objects in a file, and the keys of all; `odd` has counted those that are None."""
+    keys: Dict[str, None] = {}
+    rows: List[Mapping[str, Any]] = []
+    for value in objects:
+        keys.update(dict.fromkeys(value or ()))
+        rows.extend([value] if value is not None and len(rows) < _NUM_HEAD_ROWS else [])
+    if not rows:
+        raise UserError(odd.first or f"{path} holds no examples")
+    return Table(path, "jsonl", tuple(keys), len(keys), [[row.get(name) for name in keys] for row in rows])
 
 
 def _first(rows: Iterable) -> Iterable:

@@ -134,11 +134,9 @@ def write_tiny_model(directory, num_hidden_layers: int) -> TinyModel:
 @pytest.fixture(scope="session")
 def tiny_classifier(two_layers, tmp_path_factory):
     """The output directory of a model of two layers, trained for 12 steps on `write_cola`'s task."""
-    from commands import run_here
+    from commands import on_cola, run_here
     directory = tmp_path_factory.mktemp("tiny_classifier")
-    run_here(dict(two_layers._asdict(), task_name="cola", do_train=True, output_dir=directory,
-                  data_dir=write_cola(directory / "cola", train=48), max_seq_length=24,
-                  train_batch_size=8, num_train_epochs=2, learning_rate=1e-3, num_cpu_replicas=1))
+    run_here(on_cola(two_layers, directory, num_train_epochs=2, learning_rate=1e-3, output_dir=directory))
     return directory
 
 

@@ -214,6 +214,14 @@ def json_object(path: str, line_number: int, line: str) -> dict:
     return value
 
 
+def json_document(path: str, text: str) -> Any:
+    """The value of a file whose text is one JSON document; raises a UserError if it is none."""
+    try:
+        return json_value(text)
+    except (ValueError, RecursionError) as error:  # RecursionError: of lists within lists
+        raise UserError(f"{path}: not JSON ({error})") from error
+
+
 def whole_characters(text: str) -> str:
     """The text with U+FFFD instead of each unpaired surrogate, which UTF-8 cannot hold."""
     return files.HALF_CHARACTER.sub("\ufffd", text)

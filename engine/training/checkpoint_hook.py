@@ -1,7 +1,7 @@
 """Restores, saves and evaluates the checkpoints of a training, and removes old ones."""
 
 import os
-from typing import Callable, Iterable, List, Optional, Sequence, Tuple, Type
+from typing import Callable, Iterable, Optional, Sequence, Tuple
 
 import tensorflow.compat.v1 as tf
 
@@ -15,6 +15,18 @@ from engine.errors import UserError
 from engine.training.evaluations import Evaluations
 from engine.training.settings import RunSettings
 from engine.workers.coordination import Peers
+
+# What a resumed training needs and its checkpoint lacks, by the ends of the variables' names → what that means.
+_NOT_IN_A_RUN = {
+    optimization.LossScale.NAMES:
+        "has no loss scale, and float16 cannot begin in the middle of a run: resume it with the run's own "
+        "--precision and --gradient_transfer",
+    checkpoints.SLOT_SUFFIXES:
+        "lacks moments of variables, as if they were frozen: resume it with the run's own --freeze_layers and "
+        "--freeze_embeddings",
+    (multigpu_optimizer.UPDATES,):
+        "has no number of updates, and Adam's bias correction cannot begin in the middle of a run: resume it "
+        "without --adam_bias_correction"}
 
 
 def recover(output_dir: str) -> Optional[checkpoints.Checkpoint]:
@@ -51,31 +63,22 @@ class RestoreHook(tf.train.SessionRunHook):
 
     def begin(self) -> None:
         """Takes the variables of the graph, and gives it a saver."""
-        variables, saver = tf.global_variables(), _Saver
+        variables = tf.global_variables()
         if self._earlier:
-            saver = self._check_earlier(variables)
+            self._check_earlier(variables)
             log.info(f"Resuming from {self._earlier.describe()}")
         elif self._initial_values.checkpoint:
             self._report_warm_start()
-        tf.get_collection_ref(tf.GraphKeys.SAVERS)[:] = [saver(variables)]
+        tf.get_collection_ref(tf.GraphKeys.SAVERS)[:] = [_Saver(variables)]
         _assign_copies(variables)
 
-    def _check_earlier(self, variables: Sequence[tf.Variable]) -> Type["_Saver"]:
-        """Returns what restores the earlier checkpoint."""
+    def _check_earlier(self, variables: Sequence[tf.Variable]) -> None:
+        """Raises a UserError if the earlier checkpoint is not of this training's model and optimizer."""
         missing = {variable.op.name for variable in variables}.difference(self._earlier.shapes)
-        if missing.intersection(optimization.LossScale.NAMES):
-            raise UserError(f"{self._earlier.describe()} has no loss scale, and float16 cannot begin "
-                            "in the middle of a run: resume it with the run's own --precision and "
-                            "--gradient_transfer, or start a new one from it (--init_checkpoint)")
-        if any(name.endswith(checkpoints.SLOT_SUFFIXES) for name in missing):
-            raise UserError(f"{self._earlier.describe()} lacks moments of variables, as if they were "
-                            "frozen: resume it with the run's own --freeze_layers and "
-                            "--freeze_embeddings, or start a new one from it (--init_checkpoint)")
-        if multigpu_optimizer.UPDATES not in missing:
-            checkpoints.check_matches(self._earlier, variables)
-            return _Saver
-        checkpoints.check_matches(self._earlier, _without_updates(variables))
-        return _SaverWithoutUpdates
+        for names, why in _NOT_IN_A_RUN.items():
+            if any(name.endswith(names) for name in missing):
+                raise UserError(f"{self._earlier.describe()} {why}, or start a new one from it (--init_checkpoint)")
+        checkpoints.check_matches(self._earlier, variables)
 
     def _report_warm_start(self) -> None:
         values, path = self._initial_values, self._initial_values.checkpoint.path
@@ -98,24 +101,6 @@ class _Saver(tf.train.Saver):
                          sharded=True, max_to_keep=0, save_relative_paths=True)
 
 
-class _SaverWithoutUpdates(_Saver):
-    """Restores a checkpoint without the number of updates, which then starts at the checkpoint's step."""
-
-    def __init__(self, variables: Iterable[tf.Variable]):
-        super().__init__(variables)
-        counter, = set(variables).difference(_without_updates(variables))
-        self._others = _Saver(_without_updates(variables))
-        self._start = counter.assign(tf.cast(tf.train.get_global_step(), tf.float32))
-
-    def restore(self, sess: tf.Session, save_path: str) -> None:
-        """Restores what the checkpoint has; it may be a later one, which this run has saved."""
-        if multigpu_optimizer.UPDATES in checkpoints.describe(save_path).shapes:
-            super().restore(sess, save_path)
-        else:
-            self._others.restore(sess, save_path)
-            sess.run(self._start)
-
-
 def _assign_copies(variables: Sequence[tf.Variable]) -> None:
     """Fills the copies on other replicas, after variables are initialized or restored."""
     with tf.control_dependencies([variable.initializer for variable in tf.local_variables()]):
@@ -126,10 +111,6 @@ def _assign_copies(variables: Sequence[tf.Variable]) -> None:
 
 def _copies(variable: tf.Variable) -> Tuple[tf.Variable, ...]:
     return tf.distribute.get_strategy().experimental_local_results(variable)
-
-
-def _without_updates(variables: Iterable[tf.Variable]) -> List[tf.Variable]:
-    return [variable for variable in variables if variable.op.name != multigpu_optimizer.UPDATES]
 
 
 class SaveHook(tf.train.SessionRunHook):

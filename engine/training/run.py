@@ -31,9 +31,9 @@ def train(run: Run) -> None:
     """
     settings, peers, output_dir = run.settings, run.devices.peers, run.settings.output_dir
     # Whether the folder is this run's, and with which batches it came how far.
-    run = run._replace(batches=run_record.batches(output_dir, run.global_batch_size, peers))
-    run = run._replace(window_batches=run_record.window_batches(
-        output_dir, run.schedule.num_train_steps, peers))
+    run = run._replace(batches=run_record.batches(output_dir, run.global_batch_size))
+    run = run._replace(window_batches=peers.from_chief(run_record.WINDOW_BATCHES, lambda: run_record.window_batches(
+        output_dir, run.schedule.num_train_steps)))
     record = run_record.Record(run.facts, {
         run_record.GLOBAL_BATCH_SIZE: run.global_batch_size,
         run_record.WINDOW_BATCHES: run.window_batches,

@@ -57,13 +57,30 @@ def load(output_dir: str) -> Optional[Record]:
     path = os.path.join(output_dir, FILE)
     if not os.path.exists(path):
         return None
-    record = files.read_record(path, "the run's record", {"facts": dict, "settings": dict})
-    return Record(record["facts"], {WINDOW_BATCHES: plan.WINDOW_BATCHES,  # as in version 1.0
-                                    **recorded(run_settings.TrainingSettings(), run_settings.EvaluationSettings()),
-                                    "--fit_output_layer": False,  # as in version 1.0
-                                    **record["settings"]}, record.get("warning"),
-                  record.get("batches"), record.get("compiled_lengths"), record.get("output_layer"),
-                  record.get("dev_set"))
+    read = files.read_record(path, "the run's record", {"facts": dict, "settings": dict}, Record._field_defaults)
+    record = Record(*(read[name] for name in Record._fields))._replace(settings={
+        WINDOW_BATCHES: plan.WINDOW_BATCHES,  # as in version 1.0
+        **recorded(run_settings.TrainingSettings(), run_settings.EvaluationSettings()),
+        "--fit_output_layer": False,  # as in version 1.0
+        **read["settings"]})
+    window, lengths = record.settings[WINDOW_BATCHES], record.compiled_lengths
+    sizes = record.batches or [[0, record.settings.get(GLOBAL_BATCH_SIZE, 1)]]
+    for name, value, is_right in (
+            (WINDOW_BATCHES, window, window in range(1, plan.WINDOW_BATCHES + 1)),
+            ("global batches", sizes, _are_batches(sizes)),
+            ("compiled_lengths", lengths, lengths is None or isinstance(lengths, list) and all(
+                type(length) is int and length > 0 for length in lengths))):
+        if not is_right:
+            raise UserError(f"{path} is damaged: its {name} are {log.brief(repr(value))}")
+    return record
+
+
+def _are_batches(sizes: Any) -> bool:
+    """Whether these are first steps, from 0 on, and sizes."""
+    return isinstance(sizes, list) and all(
+        isinstance(pair, list) and len(pair) == 2 and all(
+            isinstance(number, int) and 0 <= number <= run_settings.MAX_STEPS for number in pair)
+        and pair[1] for pair in sizes) and sizes[0][0] == 0 and sorted(sizes) == sizes
 
 
 def keep_settings(values: flags.FlagValues, peers: Peers) -> None:
@@ -120,19 +137,10 @@ def _resumed(output_dir: str) -> Optional[Record]:
     return load(os.path.dirname(records[0])) if records else None
 
 
-def window_batches(output_dir: str, num_train_steps: int, peers: Peers) -> int:
+def window_batches(output_dir: str, num_train_steps: int) -> int:
     """The batches of a window of the plan: those of the run or search that is resumed, or else `plan`'s."""
-    def find() -> int:
-        record = _resumed(output_dir)
-        if not record:
-            return plan.window_batches(num_train_steps)
-        recorded_window = record.settings[WINDOW_BATCHES]
-        if recorded_window not in range(1, plan.WINDOW_BATCHES + 1):
-            raise UserError(f"{os.path.join(output_dir, FILE)} is damaged: its {WINDOW_BATCHES} are "
-                            f"{log.brief(repr(recorded_window))}")
-        return recorded_window
-
-    return peers.from_chief(WINDOW_BATCHES, find)
+    record = _resumed(output_dir)
+    return record.settings[WINDOW_BATCHES] if record else plan.window_batches(num_train_steps)
 
 
 def check(output_dir: str, facts: Mapping[str, Any]) -> None:
@@ -170,31 +178,17 @@ def check_model(folder: str, flag: str, facts: Mapping[str, Any]) -> None:
         log.warn(line)  # labels may get better names, but not each other's
 
 
-def batches(output_dir: str, global_batch_size: int, peers: Peers) -> List[Tuple[int, int]]:
+def batches(output_dir: str, global_batch_size: int) -> List[Tuple[int, int]]:
     """The first step and the size of each global batch up to the newest checkpoint, as recorded.
 
     Args:
         global_batch_size: of a run without a record, which is new or another program's.
     """
-    def find() -> List[Tuple[int, int]]:
-        checkpoint, record = checkpoints.latest(output_dir), load(output_dir)
-        if not (checkpoint and record):
-            return [(0, global_batch_size)]
-        sizes = record.batches or [[0, record.settings.get(GLOBAL_BATCH_SIZE)]]
-        if not _are_batches(sizes):
-            raise UserError(f"{os.path.join(output_dir, FILE)} is damaged: its global batches are "
-                            f"{log.brief(repr(sizes))}")
-        return [(first_step, size) for first_step, size in sizes if first_step <= checkpoint.global_step]
-
-    return [(first_step, size) for first_step, size in peers.from_chief("global batches", find)]
-
-
-def _are_batches(sizes: Any) -> bool:
-    """Whether these are first steps, from 0 on, and sizes."""
-    return isinstance(sizes, list) and all(
-        isinstance(pair, list) and len(pair) == 2 and all(
-            isinstance(number, int) and 0 <= number <= run_settings.MAX_STEPS for number in pair)
-        and pair[1] for pair in sizes) and sizes[0][0] == 0 and sorted(sizes) == sizes
+    checkpoint, record = checkpoints.latest(output_dir), load(output_dir)
+    if not (checkpoint and record):
+        return [(0, global_batch_size)]
+    sizes = record.batches or [(0, record.settings.get(GLOBAL_BATCH_SIZE, global_batch_size))]
+    return [(first_step, size) for first_step, size in sizes if first_step <= checkpoint.global_step]
 
 
 def resume(output_dir: str, record: Record, course: Course, allow_batch_change: bool) -> List[Tuple[int, int]]:
@@ -258,16 +252,6 @@ def update(output_dir: str, **changes: Any) -> None:
     record = load(output_dir)
     if record and record._replace(**changes) != record:
         write(output_dir, record._replace(**changes))
-
-
-def compiled_lengths(output_dir: str) -> Optional[List[int]]:
-    """What XLA compiles in the training that this directory has begun; None: that is not decided."""
-    lengths = (load(output_dir) or Record({}, {})).compiled_lengths
-    if lengths is None or isinstance(lengths, list) and all(
-            type(length) is int and length > 0 for length in lengths):
-        return lengths
-    raise UserError(f"{os.path.join(output_dir, FILE)} is damaged: its compiled_lengths are "
-                    f"{log.brief(repr(lengths))}")
 
 
 def write(output_dir: str, record: Record) -> None:

@@ -37,7 +37,8 @@ def bucketed(source: Source, settings: TrainingSettings, devices: Devices, num_s
     if settings.xla is False or settings.xla == AUTO and devices.kind == "CPU":
         return source
     missing = _missing(devices) if settings.xla == AUTO else ""
-    kept = devices.peers.from_chief("compiled lengths", lambda: run_record.compiled_lengths(output_dir))
+    record = run_record.load(output_dir)
+    kept = devices.peers.from_chief("compiled lengths", lambda: record and record.compiled_lengths)
     chosen: List[int] = []
     if missing:
         why = missing

@@ -8,13 +8,13 @@ Messages arrive in the order in which they were sent. A worker that is at anothe
 reports it and exits.
 """
 
-import collections
 import contextlib
 import json
 import os
+import queue
 import threading
 import time
-from typing import Any, Callable, Deque, Dict, Iterator, List, Mapping, Optional, Tuple, TypeVar
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple, TypeVar
 
 from engine import log
 from engine.errors import UserError
@@ -49,8 +49,7 @@ class Peers:
         self.cluster, self.is_chief, self.others = cluster, cluster.is_chief, cluster.others
         self._connections = Connections(cluster, self._receive) if self.others else None
         self._timeout = heartbeat_timeout
-        self._said: Dict[int, Deque[Tuple[str, Any]]] = collections.defaultdict(collections.deque)
-        self._news = threading.Condition()
+        self._said: Dict[int, "queue.Queue[Tuple[str, Any]]"] = {index: queue.Queue() for index in self.others}
         self._silence = dict.fromkeys(self.others, 0)  # own heartbeats since a worker's last message
         self._left: Dict[int, Mapping[str, Any]] = {}  # exit messages of workers
         self._ending = threading.RLock()  # held by the thread that ends the process; never released
@@ -68,21 +67,15 @@ class Peers:
         self._connections.open(timeout)
         self.wait("all have met")
 
-    def say(self, key: str, value: Any, to: Optional[int] = None) -> None:
-        """Sends a value, of JSON's types, to a worker, or to all that this one is connected with."""
-        for index, link in self._links():
-            if to in (None, index):
-                with contextlib.suppress(OSError):  # `_receive` notices it, too, and the process exits
-                    link.send({"key": messages.cut(key), "value": value})
+    def say(self, key: str, value: Any) -> None:
+        """Sends a value, of JSON's types, to all workers that this one is connected with."""
+        for _, link in self._links():
+            with contextlib.suppress(OSError):  # `_receive` notices it, too, and the process exits
+                link.send({"key": messages.cut(key), "value": value})
 
     def hear(self, index: int, key: str) -> Any:
         """Receives the next value from a worker. Raises a UserError if its key is another."""
-        with self._news:
-            said = self._said[index]
-            # In short waits, because signals are handled between them.
-            while not said:
-                self._news.wait(0.1)
-            sent_key, value = said.popleft()
+        sent_key, value = self._said[index].get()
         if sent_key != messages.cut(key):
             raise UserError(
                 f"the workers do not do the same: {self.cluster.name(index)} is at {sent_key!r}, "
@@ -153,7 +146,7 @@ class Peers:
         """On all workers but the chief: exits when the chief has finished the command."""
         if self.is_chief:
             return
-        self.say(_END, None, to=0)
+        self.say(_END, None)
         self.hear(0, _END)
         self.leave(0)
 
@@ -188,18 +181,13 @@ class Peers:
     def _take(self, index: int, message: Message) -> None:
         self._silence[index] = 0
         if "key" in message:
-            self._put(index, message["key"], message["value"])
+            self._said[index].put((message["key"], message["value"]))
         elif message:
             self._left[index] = message
             if message["status"]:
                 self._follow(index, **message)
             else:
-                self._put(index, _END, None)
-
-    def _put(self, index: int, key: str, value: Any) -> None:
-        with self._news:
-            self._said[index].append((key, value))
-            self._news.notify_all()
+                self._said[index].put((_END, None))
 
     def _lose(self, index: int, why: str) -> None:
         why = (f"{self.cluster.name(index)} is lost: {why}; started again, the same command goes on "

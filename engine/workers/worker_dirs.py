@@ -11,7 +11,7 @@ import contextlib
 import os
 import tempfile
 import uuid
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Tuple
 
 from engine.checkpoints import checkpoint_files, checkpoints
 from engine.disk import files, scratch
@@ -69,12 +69,17 @@ def output_directory(path: str, peers: Peers, *, is_training: bool) -> str:
     with _token(path) if peers.is_chief else contextlib.nullcontext() as token:
         token, names = peers.from_chief("state", lambda: [token, _state(path)])
         sees = peers.gather("sees state", os.path.exists(os.path.join(path, token)))
-    if not peers.is_chief:
-        return _own_folder(names, path if sees[peers.cluster.index] else None, peers)
-    for index in peers.others:
-        for name in () if sees[index] else names:
-            _send_file(os.path.join(path, name), index, peers)
-    return path
+    folder = path if peers.is_chief else _keep(scratch.folder(tempfile.gettempdir()), peers)
+    is_shared = sees[peers.cluster.index]
+    for name in map(os.path.basename, names):
+        original, own = (os.path.join(directory, name) for directory in (path, folder))
+        if is_shared and not peers.is_chief:
+            os.symlink(os.path.abspath(original), own)
+        if not all(sees):
+            _broadcast(original, os.devnull if is_shared else own, peers)
+    if not peers.is_chief and checkpoint_files.list_checkpoints(folder):
+        checkpoint_files.write_list(folder)
+    return folder
 
 
 @contextlib.contextmanager
@@ -105,33 +110,13 @@ def _state(directory: str) -> List[str]:
     return names + [os.path.basename(path) for path in paths]
 
 
-def _own_folder(names: List[str], shared: Optional[str], peers: Peers) -> str:
-    """A folder with these files: links to those in a shared directory, or copies of the chief's."""
-    folder = _keep(scratch.folder(tempfile.gettempdir()), peers)
-    for name in map(os.path.basename, names):
-        if shared:
-            os.symlink(os.path.abspath(os.path.join(shared, name)), os.path.join(folder, name))
-        else:
-            _receive_file(os.path.join(folder, name), peers)
-    if checkpoint_files.list_checkpoints(folder):
-        checkpoint_files.write_list(folder)
-    return folder
-
-
-def _send_file(path: str, index: int, peers: Peers) -> None:
-    """Sends a file in parts, each when the one before has been written; the last one is empty."""
-    with files.open_regular(path, "file") as file:
+def _broadcast(path: str, target: str, peers: Peers) -> None:
+    """Copies a file of the chief to every worker's `target`, in parts, each when all have received the one before."""
+    with files.open_regular(path, "file") if peers.is_chief else contextlib.nullcontext() as file, \
+            open(target, "wb") as copy:
         part = None
         while part != b"":
-            part = file.read(_CHUNK_BYTES)
-            peers.say("file", base64.b64encode(part).decode("ascii"), to=index)
-            peers.hear(index, "file written")
-
-
-def _receive_file(path: str, peers: Peers) -> None:
-    with open(path, "wb") as file:
-        part = None
-        while part != b"":
-            part = base64.b64decode(peers.hear(0, "file"))
-            file.write(part)
-            peers.say("file written", None, to=0)
+            part = base64.b64decode(peers.from_chief(
+                "file", lambda: base64.b64encode(file.read(_CHUNK_BYTES)).decode("ascii")))
+            peers.wait("file received")
+            copy.write(part)

@@ -88,7 +88,7 @@ def test_flags_name_columns_by_name_or_number_and_other_files_follow_the_trainin
     ("names.tsv", "question\tA\tB\tanswer\tanswer\nq\ta\tb\tA\tB\n", ["2 columns are named 'answer'", "by its number"]),
     ("cut.json", json.dumps([RACE, RACE], indent=1)[:-60], ["line 4", "not JSON"]),
     ("none.csv", "x,y\n1,2\n", ["--text_column", "x, y"]),
-    ("empty.jsonl", "", ["no questions"]), ("number.json", "[1]", ["an object for each question"]),
+    ("empty.jsonl", "", ["no examples"]), ("number.json", "[1]", ["an object for each question"]),
     ("bad line.json", objects(RACE) + '{"article": "a"\n', ["line 2", "not JSON"])])
 def test_a_mistake_is_one_line_that_names_its_place(name, content, parts, tmp_path):
     with pytest.raises(UserError) as error:

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from commands import ends_with_error, results_in, run_here
+from commands import ends_with_error, on_cola, results_in, run_here
 from conftest import ROOT, write_cola
 from pretraining import create_data
 from runs import predict
@@ -89,8 +89,7 @@ def test_a_link_with_another_name_leads_to_such_a_folder(named, tiny_model, tmp_
 
 
 def test_brackets_in_the_path_of_a_checkpoint_are_refused_before_anything_is_written(tiny_model, tmp_path, capsys):
-    flags = dict(tiny_model._asdict(), task_name="cola", data_dir=write_cola(tmp_path / "cola", train=8, dev=4),
-                 do_train=True, output_dir=tmp_path / "lr[5e-5]")
+    flags = on_cola(tiny_model, tmp_path, train=8, output_dir=tmp_path / "lr[5e-5]")
     with ends_with_error(capsys, "lr[5e-5]: TensorFlow takes [ ]", "use another name, or give a link"):
         run_here(flags)
     assert not (tmp_path / "lr[5e-5]").exists()

@@ -37,6 +37,8 @@ def other_labels(folder, flags):
     (other_vocabulary, ("vocab.txt", "another vocabulary than the teacher's")),
     (other_labels, ("the labels 0, 1,", "contradiction, entailment, neutral", "the same task")),
     (dict(student="1,16,4,32"), ("4 attention heads", "--teacher 2", "--attention_loss=false")),
+    (dict(student="1,16,3,32"), ("--student=1,16,3,32: ", "multiple")),
+    (dict(student="2,99999999,1,1"), ("--student=2,99999999,1,1: ", "GB, and this machine has")),
     (dict(student="3,16,2,32"), ("--student has 3 layers", "--teacher only 2")),
     (dict(teacher="/no/where"), ("--teacher=/no/where", "no checkpoint")),
     (dict(input_file="x.tfrecord"), ("--input_file", "--stage=general")),

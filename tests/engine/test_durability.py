@@ -11,8 +11,8 @@ import sys
 import pytest
 
 import processes
-from commands import arguments, run_command, start_command
-from conftest import ROOT, on_tensorflow_1, write_cola
+from commands import arguments, on_cola, run_command, start_command
+from conftest import ROOT, on_tensorflow_1
 from engine.disk import scratch
 from faulty_disk import library, read_log
 
@@ -91,10 +91,8 @@ def test_whatever_operation_of_the_file_layer_fails_or_is_the_last_one(faults, f
 @pytest.fixture
 def flags(tiny_model, tmp_path):
     """The flags of 12 steps that end with an evaluation and an export."""
-    return dict(tiny_model._asdict(), task_name="cola", max_seq_length=16,
-                data_dir=write_cola(tmp_path / "cola", train=48, dev=9), do_train=True,
-                do_eval=True, do_export=True, train_batch_size=8, num_train_epochs=2,
-                save_checkpoints_steps=4, num_cpu_replicas=1, output_dir=tmp_path / "out")
+    return on_cola(tiny_model, tmp_path, dev=9, do_eval=True, do_export=True, num_train_epochs=2,
+                   save_checkpoints_steps=4)
 
 
 def test_a_full_disk_is_one_line_and_the_same_command_goes_on_and_syncs_what_it_puts_in_place(

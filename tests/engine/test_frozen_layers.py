@@ -3,8 +3,8 @@
 import pytest
 
 import optimization
-from commands import ends_with_error, run_here
-from conftest import assert_same_training, checkpoint_values, write_cola
+from commands import ends_with_error, on_cola, run_here
+from conftest import assert_same_training, checkpoint_values
 from trainings import settings, train
 
 import tensorflow.compat.v1 as tf
@@ -48,9 +48,7 @@ def test_nothing_is_computed_backward_or_exchanged_below_the_frozen_layers(
 
 @pytest.fixture
 def flags(two_layers, tmp_path):
-    return dict(two_layers._asdict(), task_name="cola", data_dir=write_cola(tmp_path / "cola", train=32),
-                do_train=True, train_batch_size=8, num_train_epochs=1, max_seq_length=16, num_gpus=0,
-                output_dir=tmp_path / "out")
+    return on_cola(two_layers, tmp_path, train=32)
 
 
 @pytest.mark.parametrize("number", (3, -1))

@@ -9,8 +9,8 @@ import time
 import numpy as np
 import pytest
 
-from commands import arguments, run_command, start_command
-from conftest import checkpoint_values, write_cola
+from commands import arguments, on_cola, run_command, start_command
+from conftest import checkpoint_values
 from encoder import classifier
 from engine import interruption
 from engine.checkpoints import checkpoint_files
@@ -33,12 +33,10 @@ def flags(tiny_model, tmp_path_factory):
     directory = tmp_path_factory.mktemp("interruption")
     model = tiny_model.with_config(
         directory / "config.json", hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
-    return dict(
-        model._asdict(), task_name="cola",
-        data_dir=write_cola(directory / "cola", train=48, dev=9), max_seq_length=16,
-        train_batch_size=4, num_train_epochs=3, num_cpu_replicas=2, learning_rate=1e-3,
-        save_checkpoints_steps=1, eval_every_steps=4, do_eval=True,
-        early_stopping_patience=100, store_dir=directory / "store", do_train=True)
+    return on_cola(
+        model, directory, dev=9, train_batch_size=4, num_train_epochs=3, num_cpu_replicas=2, learning_rate=1e-3,
+        save_checkpoints_steps=1, eval_every_steps=4, do_eval=True, early_stopping_patience=100,
+        store_dir=directory / "store")
 
 
 @pytest.fixture(scope="module")

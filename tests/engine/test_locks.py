@@ -9,8 +9,7 @@ import subprocess
 import pytest
 
 import processes
-from commands import arguments, start_command
-from conftest import write_cola
+from commands import arguments, on_cola, start_command
 from engine.disk import scratch
 from engine.errors import UserError
 from processes import step_of
@@ -96,10 +95,7 @@ def test_of_two_trainings_in_a_folder_without_locks_one_ends(tiny_model, tmp_pat
     subprocess.run([compiler, "-shared", "-fPIC", "-o", str(tmp_path / "flock.so"),
                     str(tmp_path / "flock.c")], check=True)
     out = tmp_path / "out"
-    flags = arguments(dict(
-        tiny_model._asdict(), task_name="cola", max_seq_length=16, do_train=True, num_cpu_replicas=1,
-        data_dir=write_cola(tmp_path / "cola", train=48), train_batch_size=8, num_train_epochs=100_000,
-        save_checkpoints_steps=3, output_dir=out))
+    flags = arguments(on_cola(tiny_model, tmp_path, num_train_epochs=100_000, save_checkpoints_steps=3))
     first = start_command(*flags, LD_PRELOAD=str(tmp_path / "flock.so"))
     processes.wait_until(first, lambda: step_of(out))
     for name in ("task.json", "vocab.txt", "run.json"):

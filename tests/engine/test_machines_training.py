@@ -9,7 +9,7 @@ import pytest
 
 import toy_runs
 import workers
-from commands import run_here
+from commands import on_cola, run_here
 from conftest import (assert_same_training, checkpoint_values, on_tensorflow_1, write_cola)
 from engine.devices import runtime
 from engine.workers.cluster import PEER_LOST_STATUS
@@ -25,11 +25,9 @@ def job(tiny_model, tmp_path_factory):
     """The flags of 24 steps with dropout, each of which is saved."""
     folder = tmp_path_factory.mktemp("job")
     model = tiny_model.with_config(folder / "bert_config.json", hidden_dropout_prob=0.1)
-    return dict(
-        model._asdict(), task_name="cola",
-        data_dir=write_cola(folder / "cola", train=48), max_seq_length=16, train_batch_size=2,
-        num_train_epochs=4, learning_rate=1e-3, save_checkpoints_steps=1,
-        do_train=True, adam_bias_correction=True, heartbeat_timeout=20)
+    return on_cola(
+        model, folder, train_batch_size=2, num_train_epochs=4, learning_rate=1e-3, save_checkpoints_steps=1,
+        adam_bias_correction=True, heartbeat_timeout=20)
 
 
 def start_from(directory, job):

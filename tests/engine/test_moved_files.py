@@ -5,17 +5,14 @@ import shutil
 
 import pytest
 
-from commands import arguments, ends_with_error, run_here, start_command
-from conftest import on_tensorflow_1, on_tensorflow_2, write_cola
+from commands import arguments, ends_with_error, on_cola, run_here, start_command
+from conftest import on_tensorflow_1, on_tensorflow_2
 from processes import step_of, wait_until
 
 
 @pytest.fixture
 def flags(tiny_model, tmp_path):
-    return dict(tiny_model._asdict(), task_name="cola", max_seq_length=16, do_train=True,
-                data_dir=write_cola(tmp_path / "cola", train=48, dev=9), do_eval=True,
-                train_batch_size=8, num_cpu_replicas=1, save_checkpoints_steps=1,
-                output_dir=tmp_path / "out")
+    return on_cola(tiny_model, tmp_path, dev=9, do_eval=True, num_train_epochs=3, save_checkpoints_steps=1)
 
 
 def rename(folder):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import processes
-from commands import arguments, run_command
-from conftest import cpu_devices, on_tensorflow_1, write_cola
+from commands import arguments, on_cola, run_command
+from conftest import cpu_devices, on_tensorflow_1
 from engine.data.batches import Source
 from engine.devices.devices import out_of_memory_explained
 from engine.errors import UserError
@@ -25,10 +25,9 @@ def test_a_training_step_that_does_not_fit_is_one_line(two_layers, tmp_path):
     """Two layers: the last one computes only what the classifier reads."""
     model = two_layers.with_config(tmp_path / "bert_config.json", max_position_embeddings=LENGTH,
                                    num_attention_heads=16)._replace(init_checkpoint=None)
-    process = run_command(*arguments(dict(
-        model._asdict(), task_name="cola", data_dir=write_cola(tmp_path / "cola", train=2 * BATCH_SIZE),
-        output_dir=tmp_path / "out", do_train=True, max_seq_length=LENGTH, train_batch_size=BATCH_SIZE,
-        num_train_epochs=1, num_cpu_replicas=2, dynamic_padding=False)), address_space=ADDRESS_SPACE)
+    process = run_command(*arguments(on_cola(
+        model, tmp_path, train=2 * BATCH_SIZE, max_seq_length=LENGTH, train_batch_size=BATCH_SIZE,
+        num_cpu_replicas=2, dynamic_padding=False)), address_space=ADDRESS_SPACE)
     assert process.returncode == 2 and "Traceback" not in process.stderr, process.stderr
     error, = [line for line in process.stderr.splitlines() if line.startswith("error: ")]
     assert error == process.stderr.splitlines()[-1] == (

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from commands import arguments, ends_with_error, run_command, run_here
-from conftest import checkpoint_values, on_tensorflow_1, write_cola
+from commands import arguments, ends_with_error, on_cola, run_command, run_here
+from conftest import checkpoint_values, on_tensorflow_1
 from engine.checkpoints import checkpoints
 from engine.training import summaries
 from engine.training.evaluations import Evaluations
@@ -24,11 +24,9 @@ STEPS = 12
 def flags(tiny_model, tmp_path_factory):
     """The flags of a run of 12 steps on two replicas, evaluated after 4, 8 and 12."""
     directory = tmp_path_factory.mktemp("selection")
-    return dict(
-        tiny_model._asdict(), task_name="cola",
-        data_dir=write_cola(directory / "cola", train=48, dev=21, test=13), max_seq_length=24,
-        store_dir=directory / "store", train_batch_size=4, num_cpu_replicas=2,
-        num_train_epochs=2, learning_rate=1e-3, do_train=True, do_eval=True, eval_every_steps=4)
+    return on_cola(
+        tiny_model, directory, dev=21, test=13, store_dir=directory / "store", train_batch_size=4, num_cpu_replicas=2,
+        num_train_epochs=2, learning_rate=1e-3, do_eval=True, eval_every_steps=4)
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ import os
 import pytest
 
 import run_classifier
-from commands import ends_with_error, run_here
-from conftest import ROOT, write_cola
+from commands import ends_with_error, on_cola, run_here
+from conftest import ROOT
 from engine.cli import command
 from engine.devices.devices import chosen_precision
 from engine.errors import UserError
@@ -27,21 +27,18 @@ def made_up(monkeypatch):
 
 def test_a_new_setting_is_in_help_record_report_model_card_and_page(
         made_up, tiny_model, tmp_path, capsys):
-    data_dir = write_cola(tmp_path / "cola", train=16, dev=8)
-    given = dict(tiny_model._asdict(), task_name="cola", data_dir=data_dir, do_train=True,
-                 max_seq_length=24, train_batch_size=8, num_cpu_replicas=1)
-    output_dir = tmp_path / "out"
+    given = on_cola(tiny_model, tmp_path, train=16, dev=8)
+    output_dir = given["output_dir"]
     with pytest.raises(SystemExit):
         command.run(run_classifier.main, run_classifier.define_flags(), usage="",
                     argv=["run_classifier.py", "--help"])
     assert "A made-up number." in capsys.readouterr().out
     assert "| `--made_up` | `3` | A made-up number. |" in flags_page.text()
 
-    run_here({**given, "output_dir": output_dir, "num_train_epochs": 1})
+    run_here(given)
     assert run_record.load(str(output_dir)).settings["--made_up"] == 3
     capsys.readouterr()
-    run_here({**given, "output_dir": output_dir, "num_train_epochs": 2, "made_up": 5,
-              "do_export": True})
+    run_here({**given, "num_train_epochs": 2, "made_up": 5, "do_export": True})
     assert "resumed with another --made_up: was 3, now 5" in capsys.readouterr().err
     assert run_record.load(str(output_dir)).settings["--made_up"] == 5
     for page in ("report.html", "export/README.md"):

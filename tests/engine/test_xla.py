@@ -11,10 +11,9 @@ import optimization
 import processes
 from benchmarks import step_graph
 from bert_reference import assert_close, evaluate, random_features, tiny_config
-from commands import arguments
+from commands import arguments, on_cola
 from conftest import (
-    assert_same_training, checkpoint_values, cpu_devices, on_tensorflow_2, plain_session, write_cola,
-    write_tiny_model)
+    assert_same_training, checkpoint_values, cpu_devices, on_tensorflow_2, plain_session, write_tiny_model)
 from engine.data import batches
 from engine.data.plan import TrainingPlan
 from engine.devices import runtime
@@ -31,12 +30,9 @@ class Run:
 
     def __init__(self, directory, model, *flags, **changes):
         self.dump, self.output_dir = str(directory / "dump"), directory / "out"
-        process = processes.run(["run_classifier.py", "--do_train", *flags, *arguments({
-            **model._asdict(), "task_name": "cola", "max_seq_length": 24,
-            "data_dir": write_cola(directory / "cola", train=48), "output_dir": self.output_dir,
-            "learning_rate": 1e-3, "save_checkpoints_steps": 1, "keep_checkpoint_max": 100,
-            **changes})], env={**os.environ, "CUDA_VISIBLE_DEVICES": "",
-                               "XLA_FLAGS": f"--xla_dump_to={self.dump}"})
+        process = processes.run(["run_classifier.py", *flags, *arguments(on_cola(
+            model, directory, learning_rate=1e-3, save_checkpoints_steps=1, keep_checkpoint_max=100, **changes))],
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "XLA_FLAGS": f"--xla_dump_to={self.dump}"})
         assert process.returncode == 0, process.stderr
         self.log = process.stderr
         self.values = checkpoint_values(str(self.output_dir))
@@ -51,7 +47,7 @@ class Run:
 
 def plain_and_compiled(directory, model, **flags):
     """The same training without --xla and with it, which must have compiled."""
-    plain, compiled = (Run(directory / str(len(more)), model, *more, num_train_epochs=1, **flags)
+    plain, compiled = (Run(directory / str(len(more)), model, *more, **flags)
                        for more in ((), ("--xla",)))
     assert not plain.programs() and "XLA" not in plain.log
     assert_same_training(plain.values, compiled.values)

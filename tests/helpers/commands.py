@@ -11,6 +11,7 @@ import pytest
 
 import processes
 import run_classifier
+from conftest import TinyModel, write_cola
 from engine.cli import command
 
 Flags = Dict[str, object]
@@ -19,6 +20,18 @@ Flags = Dict[str, object]
 def arguments(flags: Flags) -> List[str]:
     """`--name=value` for each flag that is not None."""
     return [f"--{name}={value}" for name, value in flags.items() if value is not None]
+
+
+def on_cola(model: TinyModel, folder, *, train: int = 48, dev: int = 0, test: int = 0, **flags: object) -> Flags:
+    """The flags of an epoch on `write_cola`'s task, in steps of 8 examples; the folder gets its files and `out`.
+
+    Args:
+        train, dev, test: the number of examples of each set.
+        flags: more flags, and those that shall have another value.
+    """
+    return {**model._asdict(), "task_name": "cola", "max_seq_length": 24, "do_train": True, "train_batch_size": 8,
+            "data_dir": write_cola(folder / "cola", train=train, dev=dev, test=test), "num_train_epochs": 1,
+            "num_cpu_replicas": 1, "output_dir": folder / "out", **flags}
 
 
 def run_here(flags: Flags, module: ModuleType = run_classifier) -> None:

@@ -6,8 +6,8 @@ import os
 import numpy as np
 import pytest
 
-from commands import ends_with_error, results_in, run_here
-from conftest import checkpoint_values, on_tensorflow_1, write_cola
+from commands import ends_with_error, on_cola, results_in, run_here
+from conftest import checkpoint_values, on_tensorflow_1
 from engine.training.settings import StepSchedule
 from pretraining import run
 from pretraining_files import LENGTH, PREDICTIONS, features_of, serialized, write_frozen
@@ -40,10 +40,8 @@ def test_what_was_pretrained_is_evaluated_with_googles_keys_and_fine_tuned(
     assert results["perplexity"] == pytest.approx(np.exp(results["masked_lm_loss"]))
     assert results["loss"] == pytest.approx(
         results["masked_lm_loss"] + results["next_sentence_loss"])
-    run_here(dict(tiny_model._asdict(), init_checkpoint=tmp_path / "out", task_name="cola",
-                  data_dir=write_cola(tmp_path / "cola", train=16), max_seq_length=16,
-                  output_dir=tmp_path / "tuned", do_train=True, train_batch_size=8,
-                  num_train_epochs=1, learning_rate=1e-12, num_cpu_replicas=1))
+    run_here(on_cola(tiny_model, tmp_path, train=16, init_checkpoint=tmp_path / "out", learning_rate=1e-12,
+                     output_dir=tmp_path / "tuned"))
     before, after = (checkpoint_values(str(tmp_path / name)) for name in ("out", "tuned"))
     encoder = [name for name in after if name.startswith("bert/") and "adam" not in name]
     assert len(encoder) == 23
@@ -143,9 +141,7 @@ def test_a_warm_up_that_outlasts_the_training_is_one_warning(flags, tiny_model, 
     said = capsys.readouterr().err
     assert said.count("the warm-up takes 10,000 steps and the training 6: the learning rate only rises, to 0.0006 "
                       "of --learning_rate; lower --num_warmup_steps") == 1
-    run_here(dict(tiny_model._asdict(), task_name="cola", data_dir=write_cola(tmp_path / "cola", train=16),
-                  max_seq_length=16, output_dir=tmp_path / "tuned", do_train=True, train_batch_size=8,
-                  num_train_epochs=1, warmup_proportion=1, num_cpu_replicas=1))
+    run_here(on_cola(tiny_model, tmp_path, train=16, warmup_proportion=1, output_dir=tmp_path / "tuned"))
     assert "lower --warmup_proportion" in capsys.readouterr().err
 
 

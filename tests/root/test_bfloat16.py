@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from commands import ends_with_error, run_here
-from conftest import cpu_devices, on_tensorflow_1, sentences, write_cola
+from commands import ends_with_error, on_cola, run_here
+from conftest import cpu_devices, on_tensorflow_1, sentences
 from encoder import classifier
 from engine.checkpoints import checkpoints
 from engine.data.batches import Source
@@ -28,9 +28,7 @@ ROUNDING = 2.0 ** -9  # relative, of a bfloat16
 @on_tensorflow_1
 def test_tensorflow_1_refuses_it_in_one_line_and_leaves_nothing(tiny_model, tmp_path, capsys):
     with ends_with_error(capsys, "--precision=bfloat16: TensorFlow 1.15", "use TensorFlow 2.15"):
-        run_here(dict(
-            tiny_model._asdict(), task_name="cola", data_dir=write_cola(tmp_path / "cola", train=8),
-            do_train=True, precision="bfloat16", output_dir=tmp_path / "out", max_seq_length=24, num_gpus=0))
+        run_here(on_cola(tiny_model, tmp_path, train=8, precision="bfloat16"))
     assert not (tmp_path / "out").exists()
 
 

@@ -130,14 +130,14 @@ def test_replicas_share_one_compiled_update_and_end_with_the_values_of_the_kerne
         return train(tiny_model, source, 2, settings(
             tmp_path / name, 8, num_train_steps=3, learning_rate=1e-3, adam_bias_correction=True))
 
-    programs, compile_function = [], graph_functions.compiled
+    programs, make = [], graph_functions.called
 
-    def compiled(function, name, signature):
-        programs.append(name)
-        return compile_function(function, name, signature)
+    def called(function, name, signature, by_xla):
+        programs.extend([name] * by_xla)
+        return make(function, name, signature, by_xla=by_xla)
 
     plain = run("plain")
-    monkeypatch.setattr(graph_functions, "compiled", compiled)
+    monkeypatch.setattr(graph_functions, "called", called)
     create = optimization.create_update
     monkeypatch.setattr(optimization, "create_update", lambda *args, **more: create(
         *args, **{**more, "compiled": True}))  # as on cards

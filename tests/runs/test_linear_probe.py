@@ -209,9 +209,7 @@ def test_a_new_layer_alone_is_fitted_and_never_again(two_layers, data_dir, tmp_p
     train(two_layers, tmp_path / "third", data_dir, num_train_epochs=1, fit_output_layer=None)  # of two classes
     assert "utput layer" not in capsys.readouterr().err
     # Each try starts with the same layer, which is fitted once.
-    run_here(dict(two_layers._asdict(), task_name="cola", data_dir=data_dir, max_seq_length=24, do_train=True,
-                  do_eval=True, num_train_epochs=0.1, num_cpu_replicas=1, num_seeds=2, fit_output_layer=True,
-                  train_batch_size=16, output_dir=tmp_path / "tries"))
+    train(two_layers, tmp_path / "tries", data_dir, do_eval=True, num_train_epochs=0.1, num_seeds=2)
     assert capsys.readouterr().err.count("Output layer fitted") == 1
 
 

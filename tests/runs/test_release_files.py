@@ -107,8 +107,8 @@ def test_the_tries_of_a_search_have_one_window_and_one_exchange(tmp_path):
     out = tmp_path / "out"
     shutil.copytree(os.path.join(FIRST, "tagger"), str(out / "tries" / "lr-5e-05_seed-1"))
     for folder in (out, out / "tries" / "lr-5e-05_seed-2"):  # before the first is published; a new try
-        assert run_record.window_batches(str(folder), 10, NO_PEERS) == 50
-    assert run_record.window_batches(str(out / "tries" / "mine"), 10, NO_PEERS) == 1  # a folder of the user's
+        assert run_record.window_batches(str(folder), 10) == 50
+    assert run_record.window_batches(str(out / "tries" / "mine"), 10) == 1  # a folder of the user's
     values = run.define_flags()
     values(["tagging.run", f"--output_dir={out}", "--do_train"])
     run_record.keep_settings(values, NO_PEERS)
@@ -119,7 +119,7 @@ def test_the_tries_of_a_search_have_one_window_and_one_exchange(tmp_path):
     record["settings"][WINDOW_BATCHES] = "x"
     (out / "tries" / "lr-5e-05_seed-1" / "run.json").write_text(json.dumps(record))
     with pytest.raises(UserError, match="is damaged: its batches of a window are 'x'"):
-        run_record.window_batches(str(out), 10, NO_PEERS)
+        run_record.window_batches(str(out), 10)
 
 
 @pytest.mark.parametrize("value", ["fast", [1], True])

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import toy_runs
-from commands import ends_with_error, run_here
-from conftest import checkpoint_values, write_cola
+from commands import ends_with_error, on_cola, run_here
+from conftest import checkpoint_values
 from engine.checkpoints import checkpoints
 from pages import Page
 from runs.text_predictor import TextPredictor
@@ -29,12 +29,10 @@ def results_of(folder):
 def flags(tiny_model, tmp_path_factory):
     """The flags of a search. A try has 6 steps of 8 examples."""
     folder = tmp_path_factory.mktemp("search")
-    return dict(
-        tiny_model._asdict(), task_name="cola", data_dir=write_cola(folder, train=48, dev=21, test=5),
-        store_dir=folder / "store", output_dir=folder / "out", max_seq_length=24,
-        train_batch_size=4, num_cpu_replicas=2, num_train_epochs=1, do_train=True, do_eval=True,
-        do_predict=True, metric_for_best="eval_loss", eval_every_steps=3,
-        seeds=",".join(SEEDS), learning_rates=",".join(RATES))
+    return on_cola(
+        tiny_model, folder, dev=21, test=5, store_dir=folder / "store", train_batch_size=4, num_cpu_replicas=2,
+        do_eval=True, do_predict=True, metric_for_best="eval_loss", eval_every_steps=3, seeds=",".join(SEEDS),
+        learning_rates=",".join(RATES))
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import processes
-from commands import ends_with_error, run_here
-from conftest import on_tensorflow_1, sentences, write_cola
+from commands import ends_with_error, on_cola, run_here
+from conftest import on_tensorflow_1, sentences
 from engine.data import text_files
 from engine.disk import parts
 from engine.errors import UserError
@@ -22,13 +22,10 @@ NUM_TEXTS = 23
 @pytest.fixture(scope="module")
 def trained(tiny_model, tmp_path_factory):
     """The directory of a model that is trained and has predicted its test set."""
-    output_dir = tmp_path_factory.mktemp("trained")
-    data_dir = write_cola(tmp_path_factory.mktemp("cola"), train=16, test=NUM_TEXTS)
-    run_here({**tiny_model._asdict(), "task_name": "cola", "data_dir": data_dir,
-              "output_dir": output_dir, "do_train": True, "do_predict": True,
-              "max_seq_length": 24, "train_batch_size": 4, "num_cpu_replicas": 2,
-              "num_train_epochs": 1, "learning_rate": 1e-3})
-    return output_dir
+    flags = on_cola(tiny_model, tmp_path_factory.mktemp("predict"), train=16, test=NUM_TEXTS, do_predict=True,
+                    num_cpu_replicas=2, train_batch_size=4, learning_rate=1e-3)
+    run_here(flags)
+    return flags["output_dir"]
 
 
 @pytest.fixture

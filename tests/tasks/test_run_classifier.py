@@ -12,7 +12,7 @@ import pytest
 from absl import flags as absl_flags
 
 import run_classifier
-from commands import arguments, ends_with_error, results_in, run_command, run_here
+from commands import arguments, ends_with_error, on_cola, results_in, run_command, run_here
 from conftest import (TinyModel, assert_same_training, checkpoint_values, sentences,
                       write_cola)
 from engine import inference
@@ -27,13 +27,11 @@ TRAIN, DEV, TEST = 48, 21, 13
 
 @pytest.fixture(scope="module")
 def base_flags(tiny_model: TinyModel, tmp_path_factory):
-    """The flags of a command that trains 6 steps of 8 examples."""
-    data_dir = write_cola(
-        tmp_path_factory.mktemp("cola"), train=TRAIN, dev=DEV, test=TEST)
-    return dict(
-        tiny_model._asdict(), task_name="cola", data_dir=data_dir,
-        store_dir=tmp_path_factory.mktemp("store"), max_seq_length=24, train_batch_size=4,
-        num_cpu_replicas=2, num_train_epochs=1, warmup_proportion=0.34, learning_rate=1e-3)
+    """The flags of a command that trains 6 steps of 8 examples, but --do_train and --output_dir."""
+    folder = tmp_path_factory.mktemp("run_classifier")
+    return on_cola(
+        tiny_model, folder, train=TRAIN, dev=DEV, test=TEST, do_train=None, output_dir=None, store_dir=folder / "store",
+        train_batch_size=4, num_cpu_replicas=2, warmup_proportion=0.34, learning_rate=1e-3)
 
 
 @pytest.fixture(scope="module")
