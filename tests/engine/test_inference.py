@@ -52,13 +52,17 @@ def expected(tiny_model, trained, sources):
     return by_size
 
 
-@pytest.mark.parametrize("num_replicas, concurrent_steps",
-                         ((3, 1), (1, 4), (2, 3)))
+def replicas(count, **changes):
+    """With a session for each replica, as on cards."""
+    return cpu_devices(count)._replace(kind="GPU", **changes)
+
+
+@pytest.mark.parametrize("devices", (
+    lambda: replicas(3), lambda: cpu_devices(1)._replace(concurrent_steps=4), lambda: replicas(2, concurrent_steps=3)))
 def test_all_sizes_and_batches_give_every_example_once_and_in_order(
-        tiny_model, trained, sources, expected, num_replicas, concurrent_steps):
-    devices = cpu_devices(num_replicas)._replace(concurrent_steps=concurrent_steps)
+        tiny_model, trained, sources, expected, devices):
     with Predictor(classifier.forward_of(tiny_model.config(), 2),
-                   devices) as predictor:
+                   devices()) as predictor:
         predictor.restore(trained)
         for size in SIZES:
             for batch_size in (4, 8):
@@ -67,9 +71,9 @@ def test_all_sizes_and_batches_give_every_example_once_and_in_order(
                 np.testing.assert_allclose(logits, expected[size], atol=1e-6)
 
 
-@pytest.mark.parametrize("num_replicas", (1, 2))
+@pytest.mark.parametrize("devices", (cpu_devices, replicas))
 def test_variables_that_have_other_names_in_the_files_are_read_from_these(
-        tiny_model, trained, sources, expected, tmp_path, num_replicas):
+        tiny_model, trained, sources, expected, tmp_path, devices):
     """The layer of a model of one is the second of two in the files, as of a student that is cut from its teacher."""
     values = checkpoint_values(trained.path)
     layers = {name: value for name, value in values.items() if "/layer_0/" in name}
@@ -77,7 +81,7 @@ def test_variables_that_have_other_names_in_the_files_are_read_from_these(
     prefix = str(tmp_path / "model.ckpt")
     checkpoints.write_checkpoint(prefix, {**values, **moved, **{name: value + 1 for name, value in layers.items()}})
     stored = checkpoints.open_checkpoint(prefix)
-    with Predictor(classifier.forward_of(tiny_model.config(), 2), cpu_devices(num_replicas)) as predictor:
+    with Predictor(classifier.forward_of(tiny_model.config(), 2), devices(2)) as predictor:
         for names, is_right in (({name: name.replace("/layer_0/", "/layer_1/") for name in values}, True),
                                 ({name: name for name in values}, False)):
             predictor.restore(stored.renamed(names))
@@ -94,10 +98,9 @@ def test_a_checkpoint_without_the_head_is_refused(tiny_model, sources):
             predictor.predict(sources[1], 1)
 
 
-@pytest.mark.parametrize("num_replicas", (2, 3))
-def test_the_number_of_replicas_does_not_change_a_bit(tiny_model, trained, sources, num_replicas):
+def test_the_number_of_replicas_does_not_change_a_bit(tiny_model, trained, sources):
     predictions = []
-    for devices in (cpu_devices(1), cpu_devices(num_replicas)):
+    for devices in (cpu_devices(1), cpu_devices(2), replicas(3)):
         with Predictor(classifier.forward_of(tiny_model.config(), 2), devices) as predictor:
             predictor.restore(trained)
             predictions.append(predictor.predict(sources[143], 4)["logits"].tobytes())
