@@ -36,11 +36,8 @@ Batch sizes are per replica (GPU); the number of steps is divided by the number 
 def define_flags() -> flags.FlagValues:
     """The flags of Google's run_classifier.py, and others."""
     values = flags.FlagValues()
-    task_flags.define(values)
-    flags.DEFINE_bool("do_train", False, "Train on the training set.", flag_values=values)
-    flags.DEFINE_bool("do_eval", False, "Evaluate on the dev set.", flag_values=values)
-    flags.DEFINE_bool("do_predict", False, "Predict the labels of the test set.",
-                      flag_values=values)
+    task_flags.define(
+        values, "Train on the training set.", "Evaluate on the dev set.", "Predict the labels of the test set.")
     capability.define_flags(values)
     training_command.define_flags(values, LongTexts, TrySettings)
     settings.define_flags(values, device_flags.TpuSettings)

@@ -28,9 +28,8 @@ from augmentation import masked_lm, word_vectors
 from augmentation.candidates import Candidates, Text, parse
 from augmentation.masked_lm import MaskedLanguageModel
 from augmentation.variants import variants
-from encoder import model_files, model_flags, vocabulary
+from encoder import model_flags
 from engine import log, settings
-from engine.checkpoints import checkpoints
 from engine.cli import command, device_flags, shards
 from engine.data import text_files
 from engine.devices.devices import FLOAT32
@@ -113,16 +112,13 @@ def define_flags() -> flags.FlagValues:
 
 def open_model(values: flags.FlagValues) -> MaskedLanguageModel:
     """The model that the flags name."""
-    settings.required(values, "init_checkpoint")
-    config, encoding = model_flags.load_model(values, model_files.MASKED_LM)
+    config, encoding, checkpoint = model_flags.load_masked_lm(values)
     if values["max_seq_length"].present:
         settings.in_range(
             values, "max_seq_length", masked_lm.SHORTEST_INPUT, config.max_position_embeddings)
-    vocabulary.require_mask(encoding.tokenizer, encoding.vocab_file)
     if values.glove_embs:
         files.require_file(values.glove_embs, "--glove_embs")
-    return MaskedLanguageModel(
-        config, encoding, checkpoints.open_checkpoint(values.init_checkpoint), values)
+    return MaskedLanguageModel(config, encoding, checkpoint, values)
 
 
 def main(values: flags.FlagValues) -> None:
@@ -224,8 +220,7 @@ def _facts(job: Job) -> Dict[str, Any]:
         "do_lower_case": model.encoding.do_lower_case,
         "max_seq_length": model.encoding.max_seq_length,
         "model config": model.config.to_dict(),
-        # The index holds a checksum of every tensor.
-        "checkpoint": Source(f"{model.checkpoint.path}.index"),
+        "checkpoint": Source(model.checkpoint.index_file),
         "word vectors": Source(values.glove_embs) if values.glove_embs else None,
         "N": values.N, "M": values.M, "p": values.p, "seed": values.seed,
         "--precision": values.precision}

@@ -98,7 +98,7 @@ def mean_states(trained: model_files.ModelFiles, pairs: List[Tuple[str, str]]) -
 
 def predict(trained: model_files.ModelFiles, source: batches.Source, outputs: Any) -> Dict[str, np.ndarray]:
     with Predictor(lambda features, mode: Outputs(None, outputs(features, mode)),
-                   devices.find_devices(num_cpu_replicas=1)) as predictor:
+                   devices.find_devices(devices.DeviceSettings(num_cpu_replicas=1))) as predictor:
         predictor.restore(trained.checkpoint)
         return predictor.predict(source, None)
 

@@ -34,7 +34,7 @@ from engine.disk import files
 from engine.inference import Predictor
 from features import extraction
 from reading import data as reading_data
-from rewriting import rewriter, texts as rewriting_texts
+from rewriting import rewrite as rewriting, rewriter, texts as rewriting_texts
 from rewriting.scorer import PhraseScorer
 from tasks.data import load_texts
 from tasks.table import TASKS
@@ -123,7 +123,7 @@ def load_pool(model: str, pool_file: str) -> float:
 def second_pass(forward: Any, checkpoint: checkpoints.Checkpoint, source: Callable[[], Source],
                 batch_size: int = BATCH_SIZE, precision: str = "float32") -> float:
     """Texts a second of a model that has predicted them once."""
-    cpu = devices.find_devices(num_gpus=0, training=False)
+    cpu = devices.find_devices(devices.DeviceSettings(num_gpus=0), training=False)
     with Predictor(forward, cpu._replace(dtype=dtype_of(precision))) as predictor:
         predictor.restore(checkpoint)
         predictor.predict(source(), batch_size)
@@ -166,26 +166,25 @@ def augment(model: str, data_dir: str) -> float:
 
 
 def slots_and_phrases(texts: str, pool_file: str, trained: str):
-    """The model, the rewriter, the texts, and the pairs that a rewriting of the texts scores."""
+    """The model, the texts, and the pairs that a rewriting of the texts scores."""
     model = PhraseScorer.open(model_files.open_folder(trained, "--trained"))
     phrases = rewriter.load_pool(pool_file, model.encoding, os.path.dirname(pool_file))
-    ours = rewriter.Rewriter(model.encoding, phrases, num_candidates=50, top_k=5)
     lines = list(itertools.islice(rewriting_texts.read_texts(texts, "--texts"), NUM_TEXTS))
-    slots, tried = ours.candidates(lines)
+    slots, tried = rewriter.candidates(lines, phrases, model.encoding, 50)
     around = [slots[slot][1] for slot in tried.slots]
-    return model, ours, lines, [(texts.before, phrases.phrases([phrase])[0], texts.after)
-                                for texts, phrase in zip(around, tried.phrases)]
+    return model, lines, [(texts.before, phrases.phrases([phrase])[0], texts.after)
+                          for texts, phrase in zip(around, tried.phrases)]
 
 
 def rewrite(texts: str, pool_file: str, trained: str) -> float:
     """All of `python -m rewriting.rewrite`, its search included."""
-    model, ours, lines, pairs = slots_and_phrases(texts, pool_file, trained)
-    with Predictor(model.forward(), devices.find_devices(num_gpus=0, training=False)) as predictor:
-        predictor.restore(model_files.open_folder(trained, "--trained").checkpoint)
-
+    _, lines, pairs = slots_and_phrases(texts, pool_file, trained)
+    values = rewriting.define_flags()
+    values(["rewrite", f"--output_dir={trained}", f"--pool_file={pool_file}", "--num_gpus=0",
+            f"--predict_batch_size={BATCH_SIZE}", f"--store_dir={os.path.dirname(pool_file)}"])
+    with rewriting.Rewrites(values) as stream:
         def work(texts: List[str]) -> int:
-            encoded = ours.encode(texts)
-            encoded.decode(predictor.predict(encoded.source, BATCH_SIZE))
+            stream.predict(stream.encode(texts))
             return len(pairs)
 
         work(lines[:8])  # warm

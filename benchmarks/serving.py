@@ -60,12 +60,12 @@ def write_classifier(source: str, folder: str, num_layers: int) -> None:
     values["output_weights"] = draw.normal(0, 0.5, (2, config.hidden_size)).astype(np.float32)
     values["output_bias"] = np.zeros(2, np.float32)
     os.makedirs(folder)
-    model_files.save(folder, config, model.file(vocabulary.FILE), vocabulary.is_lower_cased(model.folder))
+    model_files.save(folder, config, model.file(vocabulary.FILE), vocabulary.read_casing(model.folder))
     checkpoints.write_checkpoint(os.path.join(folder, "model.ckpt"), values)
     tf.train.update_checkpoint_state(folder, "model.ckpt")
     files.write_json(os.path.join(folder, task_json.FILE), {
         "kind": "classes", "labels": ["0", "1"], "label_separator": "", "takes_pairs": False,
-        "do_lower_case": vocabulary.is_lower_cased(model.folder), "max_seq_length": LONGEST})
+        "do_lower_case": vocabulary.read_casing(model.folder), "max_seq_length": LONGEST})
 
 
 class Service(NamedTuple):

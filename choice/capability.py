@@ -12,11 +12,10 @@ from absl import flags
 from choice import data, files, model
 from choice.data import ChoiceSet
 from choice.files import ChoiceFile, Layout
-from encoder import classifier, model_files, task_json
+from encoder import classifier, task_json
 from encoder.encoding import Encoding
 from encoder.model_files import ModelFiles
 from engine import log
-from engine.checkpoints.checkpoints import Checkpoint
 from engine.errors import UserError
 from engine.model import Forward, Mode
 from modeling import BertConfig
@@ -61,10 +60,6 @@ class Chooser(Capability):
 
     def metrics(self) -> Sequence[str]:
         return ["eval_accuracy"]
-
-    def require(self, checkpoint: Checkpoint, flag: str) -> None:
-        model_files.require_classifier(checkpoint, flag)
-        model_files.check_outputs(checkpoint, 1, flag)
 
     def load(self, job: Job, values: flags.FlagValues, training: Any = None) -> Sets:
         loaded = {name: data.load(file, self.encoding, job.settings.store_dir)
@@ -117,12 +112,11 @@ class Chooser(Capability):
         return {"probabilities": tf.nn.softmax(model.scores_of(self.config, inputs, mode))}
 
     def card(self) -> Card:
-        return Card("It chooses an answer to a question among several", (), f"""\
-`[CLS] question [SEP] choice [SEP]` for each choice, as WordPiece ids of `assets.extra/vocab.txt`, at most
-{self.encoding.max_seq_length} of them, {model_card.casing(self)}.
-Inputs, all int32 `[batch, choices, length]`: `input_ids`, padded with 0; `input_mask`, 1 on ids and 0 on
-padding; `segment_ids`, 1 on the choice and its `[SEP]`, else 0. A choice of padding alone is none.""",
-                    "`probabilities`, float32 `[batch, choices]`", model_card.PREDICT.format(input="questions.tsv"))
+        return Card(
+            "It chooses an answer to a question among several", (), model_card.inputs(
+                self, "`[CLS] question [SEP] choice [SEP]` for each choice,", "1 on the choice and its `[SEP]`, else 0; "
+                "a choice of padding alone is none", "[batch, choices, length]"),
+            "`probabilities`, float32 `[batch, choices]`", "python -m runs.predict --output_dir=export < questions.tsv")
 
     def reader(self) -> Reader:
         def encode(examples: List[Example]) -> Encoded:

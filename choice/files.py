@@ -5,17 +5,18 @@ An object's choices are a list, or keys of their own; it may also have a text wi
 
 import json
 import re
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import (
+    Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union)
 
 from engine import log
 from engine.data import text_files
-from engine.data.text_files import OddRows, Path, attempt
+from engine.data.text_files import OddRows, Path, Unread, attempt
 from engine.disk import files
 from engine.disk.parts import Part
 from engine.errors import UserError
 from runs import column_values, table_head
 from runs.column_finder import Finder, Roles
-from runs.rows import UNREAD, Columns, Example, Split, read_rows
+from runs.rows import Columns, Example, Split, read_rows
 from runs.table_head import Table
 
 EXTENSIONS = (*text_files.FORMATS, ".json")
@@ -93,9 +94,10 @@ class ChoiceFile(NamedTuple):
     names: Sequence[str]  # of all columns
     split: Optional[Split]  # of a table
 
-    def questions(self, odd: Optional[OddRows] = None, part: Optional[Part] = None) -> Iterator[Optional[Question]]:
-        """The questions of the file or a part; `odd` counts those that cannot be read, which are None."""
-        return (row and attempt(odd, None, self._question, where, row) for where, row in self._rows(odd, part))
+    def questions(self, odd: Optional[OddRows] = None, part: Optional[Part] = None) -> Iterator[Union[Question, Unread]]:
+        """The questions of the file or a part; `odd` counts those that cannot be read."""
+        return (row if isinstance(row, Unread) else attempt(odd, self._question, where, row)
+                for where, row in self._rows(odd, part))
 
     def examples(self) -> Iterator[Example]:
         """The questions as the model reads them; their labels are the numbers of the right choices, if they are read."""
@@ -110,7 +112,7 @@ class ChoiceFile(NamedTuple):
     def _rows(self, odd: Optional[OddRows] = None, part: Optional[Part] = None) -> Rows:
         if not self.split:
             return _objects(part or self.path, odd)
-        return (((self.path, "line", line), None if example is UNREAD else dict(zip(self.names, example.texts)))
+        return (((self.path, "line", line), example and dict(zip(self.names, example.texts)))
                 for line, _, example in read_rows(None, self.split, odd, part=part))
 
     def _question(self, where: Where, row: Mapping[str, Any]) -> Question:
@@ -268,5 +270,5 @@ def read_questions(like: Layout, path: Path, given: Roles, header: Optional[bool
         raise UserError(f"--shard: {path} is one document; a .jsonl file, with an object a line, can be divided")
     file = open_file(str(path), {}, header, labelled=False, like=like)
     part = path if isinstance(path, Part) else None
-    examples = (Example(question.texts()) if question else UNREAD for question in file.questions(odd, part))
+    examples = (question and Example(question.texts()) for question in file.questions(odd, part))
     return examples, 3  # a question and two choices

@@ -114,15 +114,8 @@ def _over(shares: tf.Tensor, values: tf.Tensor, axis: int) -> tf.Tensor:
 def _sum_of_errors(student: tf.Tensor, teacher: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     """The sum of weights * (student - teacher)^2, a scalar.
 
-    The gradient that TensorFlow derives for means over some axes computes their shapes on the
-    card and copies each to the host, which waits for it.
+    A sum over all axes: for means over some, TensorFlow's gradient computes shapes on the card and copies each to
+    the host, which waits for it.
     """
-    teacher = tf.stop_gradient(teacher)
-
-    @tf.custom_gradient
-    def compute(student):
-        difference = student - teacher
-        weighted = weights * difference
-        return tf.reduce_sum(weighted * difference), lambda dy: 2.0 * dy * weighted
-
-    return compute(student)
+    teacher, weights = tf.stop_gradient(teacher), tf.stop_gradient(weights)
+    return tf.reduce_sum(weights * tf.squared_difference(student, teacher))

@@ -62,10 +62,7 @@ def define_flags() -> flags.FlagValues:
                         "--output_dir of an earlier stage, or a shape for a new one: "
                         "layers,hidden,heads,intermediate. One of the teacher's hidden size starts "
                         "from the teacher's values.", flag_values=values)
-    task_flags.define(values)
-    flags.DEFINE_bool("do_train", False, "Train the student.", flag_values=values)
-    flags.DEFINE_bool("do_eval", False, "Evaluate the student on the dev set; only with "
-                      "--stage=prediction.", flag_values=values)
+    task_flags.define(values, "Train the student.", "Evaluate the student on the dev set; only with --stage=prediction.")
     flags.DEFINE_integer("max_seq_length", None, "Longest input in tokens; by default as in the "
                          "paper: 64, or 128 for pairs and --stage=general; for files of your own, "
                          "the teacher's.", flag_values=values)

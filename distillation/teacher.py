@@ -37,8 +37,8 @@ class Teacher(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """A hash of its checkpoint's index, which has a checksum of each variable's values."""
-        return files.hash_of_file(self.checkpoint.path + ".index")
+        """A hash of its checkpoint's index."""
+        return files.hash_of_file(self.checkpoint.index_file)
 
 
 def load(directory: str) -> Teacher:

@@ -1,6 +1,6 @@
 """The head on BERT's pooled output: class probabilities, or one number in a regression."""
 
-from typing import Dict
+from typing import Dict, Optional
 
 import tensorflow.compat.v1 as tf
 
@@ -37,11 +37,16 @@ def forward_of(config: modeling.BertConfig, num_outputs: int, *, mean: float = 0
     return forward
 
 
-def pooled_output(config: modeling.BertConfig) -> Forward:
-    """What the classification layer reads: the prediction "features", [b, hidden size]."""
+def states_of(config: modeling.BertConfig, positions: Optional[str] = None) -> Forward:
+    """What an output layer reads: the prediction "features", the pooled output, [b, hidden size].
+
+    Args:
+        positions: a feature with positions of tokens, whose states are read instead, [b, p, hidden size].
+    """
     def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
-        pooled = bert.build(config, features, mode, reads_pooler=True).get_pooled_output()
-        return Outputs(None, {"features": pooled})
+        encoder = bert.build(config, features, mode, reads_pooler=positions is None)
+        return Outputs(None, {"features": encoder.get_pooled_output() if positions is None
+                              else encoder.get_sequence_output_at(features[positions])})
     return forward
 
 

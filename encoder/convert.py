@@ -120,7 +120,7 @@ def convert_from_checkpoint(source: str, output_dir: str, *, labels: Sequence[st
         max_seq_length: the longest input in tokens; default: 128, or all positions if fewer.
         bert_config_file, vocab_file: default: those beside the checkpoint.
     """
-    model = model_files.open_folder(source, "--from_checkpoint", model_files.FOREIGN)
+    model = model_files.open_folder(source, "--from_checkpoint", is_foreign=True)
     config = model_files.load_config(bert_config_file or model.file(model_files.CONFIG))
     vocab_file = vocab_file or model.file(vocabulary.FILE)
     tokens = vocabulary.read_tokens(vocab_file, config.vocab_size)

@@ -13,6 +13,7 @@ import numpy as np
 
 from encoder import task_json, written_labels
 from engine.data.store import Column, Records
+from engine.data.text_files import LINE_CHARACTERS
 from engine.errors import UserError
 
 # The name of a type → Hugging Face's name of it.
@@ -21,7 +22,6 @@ _PROBLEMS = {task_json.CLASSES: "single_label_classification",
              task_json.REGRESSION: "regression"}
 _KIND = "kind"  # an entry of ours in config.json
 _SEPARATORS = (",", ";", "|", "#")
-LINE_CHARACTERS = frozenset("\t\r\n")  # that end a column or a line of predictions
 _TINY = 1e-9  # the share of a label that no example has
 
 

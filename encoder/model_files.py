@@ -12,7 +12,6 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 import modeling
 from encoder import huggingface, label_types, task_json, variables, vocabulary
 from encoder.encoding import Encoding, load_encoding
-from encoder.pretraining_heads import require_masked_lm_head
 from engine import log
 from engine.checkpoints import checkpoints, saved_model
 from engine.disk import files
@@ -20,10 +19,6 @@ from engine.errors import UserError
 from engine.training import run_record
 
 CONFIG = "bert_config.json"
-
-# What commands need: any BERT; one that predicts words; one that is fine-tuned, or any BERT whose
-# variables have known names of other code, which are replaced by ours.
-ENCODER, MASKED_LM, FOREIGN = "encoder", "masked-LM", "foreign"
 
 OUTPUT_LAYER = ("output_weights", "output_bias")  # of a fine-tuned model
 _MAX_LAYERS = 10_000  # each is a part of the graph, however small
@@ -57,7 +52,7 @@ class ModelFiles(NamedTuple):
             raise UserError(f"{self.flag}={self.path}: max_seq_length ({task_json.FILE}, or its flag) is "
                             f"{max_seq_length}, and the model has {config.max_position_embeddings} positions")
         return load_encoding(
-            self.file(vocabulary.FILE), do_lower_case=vocabulary.is_lower_cased(self.folder),
+            self.file(vocabulary.FILE), do_lower_case=vocabulary.read_casing(self.folder),
             max_seq_length=max_seq_length, vocab_size=config.vocab_size,
             type_vocab_size=config.type_vocab_size)
 
@@ -106,13 +101,14 @@ def checked_config(values: Mapping[str, Any], where: str) -> modeling.BertConfig
     return config
 
 
-def open_folder(path: str, flag: str, needs: str = ENCODER) -> ModelFiles:
+def open_folder(path: str, flag: str, *, is_foreign: bool = False) -> ModelFiles:
     """Opens a model folder, an export, or the prefix of a checkpoint.
 
     Args:
         path: a folder stands for its best, its newest or its only checkpoint.
         flag: the flag that gives it, for messages.
-        needs: what the command needs of the model: ENCODER, MASKED_LM or FOREIGN.
+        is_foreign: the model is a classifier, or a BERT whose variables have known names of other code, which are
+            replaced by ours.
     """
     if os.path.exists(os.path.join(path, huggingface.CONFIG)) and not any(
             name in (CONFIG, checkpoints.GRAPH_FILE) or name.endswith(".index")
@@ -120,12 +116,10 @@ def open_folder(path: str, flag: str, needs: str = ENCODER) -> ModelFiles:
         raise UserError(f"{flag}={path} is a Hugging Face folder: python -m encoder.convert "
                         f"--from_huggingface={path} --output_dir=... makes a model folder of it")
     checkpoint = checkpoints.open_checkpoint(path, flag)
-    names = needs == FOREIGN and variables.known_names(checkpoint.shapes)
+    names = is_foreign and variables.known_names(checkpoint.shapes)
     checkpoint = checkpoint.renamed(names) if names else checkpoint
     trained = ModelFiles(path, flag, folder_of(checkpoint.path), checkpoint)
-    if needs == MASKED_LM:
-        require_masked_lm_head(checkpoint)
-    if needs == FOREIGN and not checkpoint.stored_names:
+    if is_foreign and not names:
         _require_classifier(trained)
     if variables.WORD_EMBEDDINGS not in checkpoint.shapes:
         raise UserError(f"{flag}={checkpoint.path} is not a BERT: it has none of the "

@@ -15,6 +15,7 @@ import tokenization
 from encoder import long_texts, model_files, task_json, vocabulary
 from encoder.encoding import Encoding, load_encoding
 from encoder.long_texts import LongTexts
+from encoder.pretraining_heads import require_masked_lm_head
 from engine import log, settings
 from engine.checkpoints import checkpoints
 from engine.errors import UserError
@@ -94,21 +95,25 @@ def load_config_of_flags(values: flags.FlagValues,
     return config
 
 
-def load_model(values: flags.FlagValues,
-               needs: str = model_files.ENCODER) -> Tuple[modeling.BertConfig, Encoding]:
+def load_masked_lm(values: flags.FlagValues) -> Tuple[modeling.BertConfig, Encoding, checkpoints.Checkpoint]:
+    """Like `load_model`, with the checkpoint, for a command that has --init_checkpoint predict words as it is."""
+    required(values, "init_checkpoint")
+    config, encoding = load_model(values)
+    checkpoint = require_masked_lm_head(checkpoints.open_checkpoint(values.init_checkpoint))
+    model_files.check_layers(checkpoint, config, "--init_checkpoint")
+    vocabulary.require_mask(encoding.tokenizer, encoding.vocab_file)
+    return config, encoding, checkpoint
+
+
+def load_model(values: flags.FlagValues) -> Tuple[modeling.BertConfig, Encoding]:
     """The model's config and vocabulary, checked against each other and against the flags.
 
     Without --max_seq_length the encoding has all positions of the model.
-
-    Args:
-        needs: what the command needs of --init_checkpoint, see `model_files.open_folder`.
     """
     initial = None
     if values.init_checkpoint:
-        initial = model_files.open_folder(values.init_checkpoint, "--init_checkpoint", needs)
+        initial = model_files.open_folder(values.init_checkpoint, "--init_checkpoint")
     config = load_config_of_flags(values, initial)
-    if initial and needs != model_files.ENCODER:  # used as it is
-        model_files.check_layers(initial.checkpoint, config, initial.flag)
     vocab_file = find_vocabulary(values) or required(values, "vocab_file")
     if initial:
         model_files.check_record(initial, vocab_file, values.bert_config_file)

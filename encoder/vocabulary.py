@@ -40,11 +40,6 @@ def content_hash(vocab_file: str, what: str = "--vocab_file") -> str:
     return files.hash_of_file(files.require_file(vocab_file, what, files.VOCABULARY_BYTES))
 
 
-def is_lower_cased(folder: str) -> bool:
-    """Whether the vocabulary in a model's folder is for lower-cased text."""
-    return read_casing(folder, _tokens(folder))
-
-
 def recorded_casing(folder: str) -> Optional[bool]:
     """`do_lower_case` as the files of a model's folder say; None if none does."""
     description = task_json.read(folder)
@@ -100,11 +95,10 @@ def _ids_of_tokenizer(path: str) -> Dict[str, int]:
         raise UserError(f"tokenizer {path} has no vocabulary ({error})") from error
 
 
-def read_casing(folder: str, tokens: List[str]) -> bool:
-    """`do_lower_case`, from the folder's files or else from the vocabulary."""
-    default = not has_capitals(tokens)
-    config, recorded = tokenizer_files.read(folder, default), recorded_casing(folder)
-    return config["do_lower_case"] if recorded is None else recorded
+def read_casing(folder: str, tokens: Optional[List[str]] = None) -> bool:
+    """`do_lower_case` as the files of a model's folder say, or else the vocabulary: `tokens`, or that of the folder."""
+    config = tokenizer_files.read(folder, not has_capitals(_tokens(folder) if tokens is None else tokens))
+    return (task_json.read(folder) or config)["do_lower_case"]
 
 
 def warn_of_another(vocab_file: str, folder: Optional[str]) -> None:

@@ -25,7 +25,7 @@ def main(arguments: List[str]) -> None:
     try:
         values(["", *arguments], known_only=True)
         given = settings.from_flags(values, device_flags.DeviceSettings)
-        wanted = device_flags.num_gpus(given)
+        wanted = given.cards
         if given.num_cpu_replicas or wanted == 0:
             print(0)
             return

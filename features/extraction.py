@@ -18,7 +18,7 @@ from engine.checkpoints.checkpoints import Checkpoint
 from engine.cli.shards import Shard
 from engine.data import store, text_files
 from engine.data.batches import Source, token_features
-from engine.data.text_files import OddRows
+from engine.data.text_files import OddRows, Unread
 from engine.disk import parts, provenance
 from engine.model import Forward, Mode, Outputs
 from runs import stream
@@ -58,7 +58,7 @@ class Extraction(stream.Stream):
         return stream.Texts(read_texts(source, odd), write, header, total,
                             lambda: self._encoding.report(str(source)))
 
-    def encode(self, rows: List[Optional[Tuple[str, str]]]) -> Encoded:
+    def encode(self, rows: List[Tuple[str, str]]) -> Encoded:
         """A record for each text."""
         records, source = tokenize(rows, self._encoding)
 
@@ -82,8 +82,7 @@ class Extraction(stream.Stream):
             "--do_lower_case": self._encoding.do_lower_case,
             "--max_seq_length": self._encoding.max_seq_length,
             "model config": self._config.to_dict(),
-            # The index holds a checksum of every tensor.
-            "checkpoint": provenance.Source(f"{self.checkpoint.path}.index"),
+            "checkpoint": provenance.Source(self.checkpoint.index_file),
             "--layers": self._layers, "--pooling": self._pooling}
 
     def facts(self, values: flags.FlagValues, shard: Optional[Shard]) -> Dict[str, Any]:
@@ -93,7 +92,7 @@ class Extraction(stream.Stream):
                 "--precision": values.precision, **self.model_facts()}
 
 
-def read_texts(path: text_files.Path, odd: OddRows) -> Iterator[Optional[Tuple[str, str]]]:
+def read_texts(path: text_files.Path, odd: OddRows) -> Iterator[Union[Tuple[str, str], Unread]]:
     """The text of each line and its second text, "" if it has none.
 
     Args:
@@ -101,13 +100,13 @@ def read_texts(path: text_files.Path, odd: OddRows) -> Iterator[Optional[Tuple[s
     """
     for _, line in text_files.lines(path, odd=odd):
         first, between, last = (line or "").strip().rpartition(_BETWEEN)
-        yield None if line is None else (first, last) if between else (last, "")
+        yield line if isinstance(line, Unread) else (first, last) if between else (last, "")
 
 
-def tokenize(rows: List[Optional[Tuple[str, str]]], encoding: Encoding
+def tokenize(rows: List[Tuple[str, str]], encoding: Encoding
              ) -> Tuple[store.Records, Source]:
-    """Texts and their second texts, tokenized, and their batches; None is an empty text."""
-    texts, seconds = zip(*(row or ("", "") for row in rows))
+    """Texts and their second texts, tokenized, and their batches."""
+    texts, seconds = zip(*rows)
     records = store.Records.of_chunk(encode_texts_and_pairs(list(texts), list(seconds), encoding))
     return records, Source(records.lengths("input_ids"),
                            functools.partial(token_features, records), encoding.max_seq_length)

@@ -5,7 +5,7 @@ from typing import Dict, NamedTuple
 import numpy as np
 
 from engine.data import store
-from pretraining import masking, objectives
+from pretraining import masking
 from pretraining.corpus import Corpus
 from pretraining.objectives import Settings
 from tokenization import BatchTokenizer
@@ -27,10 +27,6 @@ class Assembly(NamedTuple):
         `next_sentence_labels` int32 [B, 1].
         """
         settings = self.settings
-        scheme = masking.Scheme(
-            settings.objective == objectives.SPAN, settings.masked_lm_prob,
-            settings.max_predictions_per_seq, self.tokenizer.mask_id,
-            self.tokenizer.largest_id + 1)
         indices = self.order[start:end]
         records = self._records(indices)
         positions = np.arange(settings.max_seq_length)
@@ -41,7 +37,7 @@ class Assembly(NamedTuple):
             "segment_ids": (mask & (positions >= second_start)).astype(np.int32),
             "next_sentence_labels":
                 self.examples.scalars("label", indices).astype(np.int32)[:, np.newaxis],
-            **masking.draw(records, scheme,
+            **masking.draw(records, settings, self.tokenizer.mask_id, self.tokenizer.largest_id + 1,
                            np.random.RandomState([settings.random_seed, start]))}
 
     def _records(self, indices: np.ndarray) -> masking.Records:

@@ -20,10 +20,9 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 import numpy as np
 from absl import flags
 
-from encoder import model_files, model_flags, vocabulary
+from encoder import model_flags
 from encoder.encoding import Encoding
 from engine import settings
-from engine.checkpoints import checkpoints
 from engine.cli import command, device_flags, shards
 from engine.data import store, text_files
 from engine.data.batches import Features, Source
@@ -127,28 +126,25 @@ class Scores(Stream):
     chunk_size = 2**16  # characters
 
     def __init__(self, values: flags.FlagValues):
-        settings.required(values, "init_checkpoint")
-        config, self._encoding = model_flags.load_model(values, model_files.MASKED_LM)
-        vocabulary.require_mask(self._encoding.tokenizer, self._encoding.vocab_file)
+        config, self._encoding, checkpoint = model_flags.load_masked_lm(values)
         self._words_of = words.segmenter(values.word_segmenter, do_whole_word_mask=values.do_whole_word_mask)
-        super().__init__(model.forward_of(config, next_sentences=False),
-                         checkpoints.open_checkpoint(values.init_checkpoint), values)
+        super().__init__(model.forward_of(config, next_sentences=False), checkpoint, values)
 
-    def size_of(self, row: Optional[str]) -> int:
-        return len(row or "") + 1
+    def size_of(self, row: str) -> int:
+        return len(row) + 1
 
     def open(self, values: flags.FlagValues, source: Input, odd: OddRows) -> Texts:
         return Texts((line for _, line in text_files.lines(source, odd=odd)), lambda number, line, entry: json.dumps(
             entry, ensure_ascii=False) + "\n")
 
-    def encode(self, rows: List[Optional[str]]) -> Encoded:
-        text = Text.of([line or "" for line in rows], self._encoding, self._words_of)
+    def encode(self, rows: List[str]) -> Encoded:
+        text = Text.of(rows, self._encoding, self._words_of)
         return Encoded(text.source(self._encoding), lambda predictions: text.scores(
             predictions.get("masked_lm_loss", np.zeros(0)), self._encoding))
 
     def model_facts(self) -> Dict[str, Any]:
         return {"vocabulary": self._encoding.vocab_hash,
-                "model": provenance.Source(f"{self.checkpoint.path}.index")}
+                "model": provenance.Source(self.checkpoint.index_file)}
 
 
 def main(values: flags.FlagValues) -> None:

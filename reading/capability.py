@@ -109,9 +109,8 @@ class AnswerFinder(Capability):
         """Fits what says where an answer begins and ends to tokens of all windows, or of a sample of them."""
         layer = linear_probe.OneOf(model.NUM_OUTPUTS)
         return linear_probe.fitting(
-            job, model.states_of_tokens(self.config), layer, "tokens", is_pooled=False,
-            find=lambda: questions.sample(linear_probe.most_rows(layer.num_outputs)),
-            has_dropout=False, names=model.HEAD)
+            job, layer, "tokens", positions="positions", has_dropout=False, names=model.HEAD,
+            find=lambda: questions.sample(linear_probe.most_rows(layer.num_outputs)))
 
     def forward(self, *_: Any) -> Forward:
         return model.forward_of(self.config)
@@ -125,30 +124,29 @@ class AnswerFinder(Capability):
         """
         may_have_none = self.windows.version_2_with_negative
         compare = scores.MEASURES[self.answers.measure][may_have_none]
-        answered, misses, right = [], [], []
+        answered, misses = [], []
         for part in held_out.parts(_WINDOWS_AT_A_TIME):  # to bound the memory for logits
             logits = predict(held_out.source(part))
             for question, answers in find_all(held_out, part, logits, self.answers):
                 if all_answers is not None:
                     all_answers[question.id] = answers
-                right.append(question.answers)
                 agreement = compare(answers.text, question.answers)
-                answered.append(Answered(agreement, bool(question.answers), bool(answers.text),
+                answered.append(Answered(agreement, question.answers, bool(answers.text),
                                          answers.null_odds or 0.0, len(question.token_words)))
                 if agreement.f1 < 1:
                     predicted, probability = answers.chosen()
                     misses.append(Miss(question.id, predicted, probability * (1 - agreement.f1)))
-        num_unanswerable = sum(not answers for answers in right)
+        num_unanswerable = sum(not question.answers for question in answered)
         if held_out.is_labelled and num_unanswerable and not may_have_none:
-            log.warn(f"{held_out.path}: {num_unanswerable:,} of {len(right):,} questions have no answer, and count as "
+            log.warn(f"{held_out.path}: {num_unanswerable:,} of {len(answered):,} questions have no answer, and count as "
                      "mistakes: --version_2_with_negative lets the model leave them unanswered")
         if not held_out.is_labelled:
-            if any(question.has_answer for question in answered):
+            if any(question.answers for question in answered):
                 log.warn(f"{held_out.path}: {held_out.records.facts['num_unlabelled']:,} of "
                          f"{len(answered):,} questions lack \"answers\", so there are no scores")
             return Measured({})
         return Measured(scores.results(answered, may_have_none=may_have_none),
-                        warning=scores.warning(answered, right, compare),
+                        warning=scores.warning(answered, compare),
                         table=scores.table(answered, may_have_none=may_have_none),
                         shown=Shown(held_out.path, misses))
 
@@ -170,16 +168,12 @@ class AnswerFinder(Capability):
     def card(self) -> Card:
         return Card(
             "It finds the answer to a question in a text", (),
-            f"""\
-A window is `[CLS] question [SEP] text [SEP]` as WordPiece ids of `assets.extra/vocab.txt`,
-{model_card.casing(self)}.
-Inputs, all int32 `[batch, length]`: `input_ids`, padded with 0; `input_mask`, 1 on ids and 0 on
-padding; `segment_ids`, 1 on the text and its `[SEP]`, else 0.""",
+            model_card.inputs(self, "A window is `[CLS] question [SEP] text [SEP]`", "1 on the text and its `[SEP]`, else 0"),
             """\
 float32 `[batch, length]`: `start_logits` and `end_logits`, how likely the answer begins and
 ends at a token. The answer is the span of the text for which their sum is greatest; if questions may
 have none, that of `[CLS]` is the score of having none""",
-            model_card.PREDICT.format(input="questions.tsv"))
+            "python -m runs.predict --output_dir=export < questions.tsv")
 
     def reader(self) -> Reader:
         """Of a pair of texts, the first is the question, the second the context."""

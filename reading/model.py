@@ -36,14 +36,6 @@ def forward_of(config: modeling.BertConfig) -> Forward:
     return forward
 
 
-def states_of_tokens(config: modeling.BertConfig) -> Forward:
-    """What the output layer reads: the prediction "features", of the tokens at `positions`, [b, p, hidden size]."""
-    def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
-        encoder = bert.build(config, features, mode)
-        return Outputs(None, {"features": encoder.get_sequence_output_at(features["positions"])})
-    return forward
-
-
 def require_head(checkpoint: checkpoints.Checkpoint, flag: str) -> None:
     """Raises a UserError if a checkpoint has no head for answers."""
     if any(name not in checkpoint.shapes for name in HEAD):

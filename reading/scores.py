@@ -109,21 +109,17 @@ MEASURES: Dict[str, Tuple[Measure, Measure]] = {"squad": (squad, squad_2), "cmrc
 class Answered(NamedTuple):
     """How a question was answered."""
     agreement: Agreement  # of the prediction with the right answers
-    has_answer: bool
+    answers: Sequence[str]  # the right ones
     is_answered: bool  # whether one is predicted
     null_odds: float = 0.0  # of having no answer, as predicted
     num_tokens: int = 0  # of the context
 
 
-def warning(questions: Sequence[Answered], answers: Sequence[Sequence[str]], compare: Measure) -> Optional[str]:
-    """Says that the same answer to all questions would be as good; None if it would not.
-
-    Args:
-        answers: the right ones of each question.
-    """
+def warning(questions: Sequence[Answered], compare: Measure) -> Optional[str]:
+    """Says that the same answer to all questions would be as good; None if it would not."""
     reached = sum(question.agreement.f1 for question in questions)
-    (most, _), = collections.Counter(of_one[0] if of_one else "" for of_one in answers).most_common(1)
-    bound = sum(compare(most, of_one).f1 for of_one in answers)
+    (most, _), = collections.Counter("".join(question.answers[:1]) for question in questions).most_common(1)
+    bound = sum(compare(most, question.answers).f1 for question in questions)
     if reached > bound or len(questions) < LEAST_JUDGED:
         return None
     return (f"this model's F1 on the dev set is {100 * reached / len(questions):.4g}, and "
@@ -165,8 +161,8 @@ def table(questions: Sequence[Answered], *, may_have_none: bool) -> List[Dict[st
 
 
 def _by_answer(questions: Sequence[Answered]) -> Tuple[List[Answered], List[Answered]]:
-    return ([question for question in questions if question.has_answer],
-            [question for question in questions if not question.has_answer])
+    return ([question for question in questions if question.answers],
+            [question for question in questions if not question.answers])
 
 
 def _percents(questions: Sequence[Answered]) -> Tuple[float, float]:
@@ -180,10 +176,10 @@ def _best(questions: Sequence[Answered], name: str) -> Tuple[float, float]:
 
     The threshold rises from the lowest odds; each step answers one more question.
     """
-    score = best = float(sum(not question.has_answer for question in questions))
+    score = best = float(sum(not question.answers for question in questions))
     threshold = 0.0
     for question in sorted(questions, key=lambda question: question.null_odds):
-        if question.has_answer:
+        if question.answers:
             score += getattr(question.agreement, name)
         elif question.is_answered:
             score -= 1

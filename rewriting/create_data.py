@@ -8,7 +8,6 @@ import dataclasses
 import hashlib
 import itertools
 import os
-import re
 from typing import Callable, Dict, IO, Iterable, Iterator, List, Mapping, NamedTuple, Sequence, Set
 
 import numpy as np
@@ -17,6 +16,7 @@ from absl import flags
 from engine import log, settings
 from engine.cli import command
 from engine.data import store
+from engine.data.text_files import LINE_CHARACTERS
 from engine.disk import artifact, files
 from engine.disk.artifact import Artifact
 from engine.disk.provenance import Source
@@ -42,7 +42,6 @@ are all in the same set."""
 TRAIN, DEV, TEST = SPLITS = ("train", "dev", "test")
 POOL, PAIRS = "pool.txt", "pairs.tsv"
 _NOT_IN_BERT_AD = "bert-ad's lines cannot hold tabs, line ends or a “ right after a slot"
-_FIELD_ENDS = re.compile("[\t\r\n]")
 RANDOM, BM25 = NEGATIVES = ("random", "bm25")
 # The most draws to find a clause that is not in the text itself and not drawn before.
 _MOST_DRAWS = 100
@@ -234,7 +233,7 @@ def _write_for_others(its_slots: Sequence[Slot], its_negatives: Iterable[List[st
         if "\t" not in slot.clause:
             pool.write(f"{slot.clause}\n")
         for label, phrase in zip([1] + [0] * len(phrases), (slot.clause, *phrases)):
-            if not _FIELD_ENDS.search(phrase + text):
+            if LINE_CHARACTERS.isdisjoint(phrase + text):
                 pairs.write(f"{label}\t{number}\t{phrase}\t{text}\n")
 
 

@@ -5,9 +5,9 @@
 
 import json
 import os
-import re
 from typing import Any, Dict, List, Optional, Sequence
 
+import numpy as np
 from absl import flags
 
 from encoder import model_files
@@ -21,7 +21,7 @@ from engine.disk.parts import ArrivingLines
 from engine.disk.provenance import Source
 from engine.inference import PredictionSettings
 from engine.progress import counted
-from rewriting import rewriter, slot_files, texts
+from rewriting import data, rewriter, slot_files, texts
 from rewriting.rewriter import Rewrite
 from rewriting.scorer import PhraseScorer
 from runs import column_finder, kinds
@@ -44,7 +44,6 @@ The columns of bert-ad are the probability, the phrase and the text with the slo
 
 # Each format's first line.
 HEADERS = {"tsv": "number\tprobability\tclause\tphrase\ttext\n", "jsonl": "", "bert-ad": ""}
-_FIELD_ENDS = re.compile("[\t\r\n]")  # become spaces within a field
 
 
 def define_flags() -> flags.FlagValues:
@@ -83,7 +82,7 @@ def _lines(form: str, number: int, text: str, rewrites: Sequence[Rewrite]) -> st
             [probability, rewrite.phrase,
              rewrite.slot.filled(slot_files.BERT_AD_MARK * len(rewrite.phrase))]
             for probability, rewrite in zip(shown, rewrites)]
-    return "".join("\t".join(_FIELD_ENDS.sub(" ", field) for field in row) + "\n" for row in rows)
+    return "".join("\t".join(map(text_files.field, row)) + "\n" for row in rows)
 
 
 class Rewrites(Stream):
@@ -94,16 +93,15 @@ class Rewrites(Stream):
     def __init__(self, values: flags.FlagValues):
         trained = model_files.open_folder(settings.required(values, "output_dir"), "--output_dir")
         model = kinds.model_in(trained, PhraseScorer)
-        limits = {name: settings.positive(values, name) for name in ("num_candidates", "top_k")}
+        self._num_candidates, self._top_k = (settings.positive(values, name) for name in ("num_candidates", "top_k"))
         files.check_output(values.output_file, "--output_file", [values.pool_file])
         if values.input_file:  # what is wrong with it shall not wait for the pool
             files.require_file(values.input_file, "--input_file")
         super().__init__(model.forward(), trained.checkpoint, values)
         store_dir = files.make_directory(
             values.store_dir or os.path.join(values.output_dir, "store"), "--store_dir")
-        phrases = rewriter.load_pool(
-            settings.required(values, "pool_file"), model.encoding, store_dir)
-        self._rewriter = rewriter.Rewriter(model.encoding, phrases, **limits)
+        self._encoding = model.encoding
+        self._pool = rewriter.load_pool(settings.required(values, "pool_file"), model.encoding, store_dir)
 
     def open(self, values: flags.FlagValues, source: Input, odd: OddRows) -> Texts:
         """Texts, and lines in one of the formats of HEADERS."""
@@ -127,13 +125,27 @@ class Rewrites(Stream):
         return Texts(read, write, HEADERS[form], report=report)
 
     def encode(self, rows: List[str]) -> Encoded:
-        """Each text's slots, each with candidates."""
-        return self._rewriter.encode(rows)
+        """Each text's slots, each with candidates; the result is its best rewrites, the best first."""
+        numbered_slots, candidates = rewriter.candidates(rows, self._pool, self._encoding, self._num_candidates)
+
+        def decode(predictions: Dict[str, np.ndarray]) -> List[List[Rewrite]]:
+            rewrites: List[List[Rewrite]] = [[] for _ in rows]
+            if not len(candidates):
+                return rewrites
+            probabilities = data.KIND.scores(predictions["logits"])[:, 1]
+            for pair in np.argsort(-probabilities, kind="stable"):
+                number, slot = numbered_slots[candidates.slots[pair]]
+                if len(rewrites[number]) < self._top_k:
+                    phrase, = self._pool.phrases([candidates.phrases[pair]])
+                    rewrites[number].append(Rewrite(slot, phrase, float(probabilities[pair])))
+            return rewrites
+
+        return Encoded(candidates.source(), decode)
 
     def model_facts(self) -> Dict[str, Any]:
         """The checkpoint and the pool."""
-        return {"checkpoint": Source(f"{self.checkpoint.path}.index"),
-                "pool": self._rewriter.pool.content_hash}
+        return {"checkpoint": Source(self.checkpoint.index_file),
+                "pool": self._pool.content_hash}
 
     def facts(self, values: flags.FlagValues, shard: Optional[Shard]) -> Optional[Dict[str, Any]]:
         """Also of a file of rewrites of a file of texts, which is resumed."""

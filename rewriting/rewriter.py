@@ -1,8 +1,8 @@
-"""Rewrites texts: a search finds candidates in a pool of phrases, and the model scores them."""
+"""A pool of phrases, and a search in it for candidates that the model scores."""
 
 import functools
 import os
-from typing import Dict, Iterator, List, NamedTuple, Sequence, Set, Tuple
+from typing import Iterator, List, NamedTuple, Sequence, Set, Tuple
 
 import numpy as np
 
@@ -11,9 +11,8 @@ from engine import log
 from engine.data import store, text_columns
 from engine.disk import files, provenance
 from engine.errors import UserError
-from rewriting import bm25, data, pairs
+from rewriting import bm25, pairs
 from rewriting.texts import Slot, clauses, read_texts, slots
-from runs.capability import Encoded
 
 _PHRASES_AT_A_TIME = 8192
 
@@ -82,60 +81,36 @@ class Rewrite(NamedTuple):
         return self.slot.filled(self.phrase)
 
 
-class Rewriter(NamedTuple):
-    """A trained scorer and a pool of phrases."""
-    encoding: Encoding
-    pool: Pool
-    num_candidates: int  # phrases that the model scores for each clause
-    top_k: int  # the most rewrites of a text
+def candidates(texts: Sequence[str], pool: Pool, encoding: Encoding, count: int
+               ) -> Tuple[List[Tuple[int, Slot]], pairs.Pairs]:
+    """The slots of texts, each with its text's number, and the pairs to score: `count` phrases for each slot."""
+    numbered_slots: List[Tuple[int, Slot]] = []
+    numbered_rows: List[Tuple[int, int]] = []  # the number of a slot, and the row of a phrase
+    for number, text in enumerate(texts):
+        its_slots = slots(text)
+        nearest = _nearest(text, pool, count) if its_slots else []
+        for slot in its_slots:
+            numbered_rows += [(len(numbered_slots), row) for row in nearest]
+            numbered_slots.append((number, slot))
+    numbers, rows = np.array(numbered_rows, np.int64).reshape(-1, 2).T
+    contexts = store.Records.of_chunk(pairs.encode_contexts(
+        [slot.before for _, slot in numbered_slots],
+        [slot.after for _, slot in numbered_slots], encoding))
+    return numbered_slots, pairs.Pairs(contexts, pool.records, numbers, rows, encoding)
 
-    def encode(self, texts: Sequence[str]) -> Encoded:
-        """Texts as pairs to score; the result of a text is its best rewrites, the best first."""
-        numbered_slots, candidates = self.candidates(texts)
 
-        def decode(predictions: Dict[str, np.ndarray]) -> List[List[Rewrite]]:
-            rewrites: List[List[Rewrite]] = [[] for _ in texts]
-            if not len(candidates):
-                return rewrites
-            probabilities = data.KIND.scores(predictions["logits"])[:, 1]
-            for pair in np.argsort(-probabilities, kind="stable"):
-                number, slot = numbered_slots[candidates.slots[pair]]
-                if len(rewrites[number]) < self.top_k:
-                    phrase, = self.pool.phrases([candidates.phrases[pair]])
-                    rewrites[number].append(Rewrite(slot, phrase, float(probabilities[pair])))
-            return rewrites
+def _nearest(text: str, pool: Pool, count: int) -> List[int]:
+    """The rows of the phrases nearest to a text, `count` without its own clauses.
 
-        return Encoded(candidates.source(), decode)
-
-    def candidates(self, texts: Sequence[str]) -> Tuple[List[Tuple[int, Slot]], pairs.Pairs]:
-        """The slots of texts, each with its text's number, and the pairs to score."""
-        numbered_slots: List[Tuple[int, Slot]] = []
-        numbered_rows: List[Tuple[int, int]] = []  # the number of a slot, and the row of a phrase
-        for number, text in enumerate(texts):
-            its_slots = slots(text)
-            nearest = self._nearest(text) if its_slots else []
-            for slot in its_slots:
-                numbered_rows += [(len(numbered_slots), row) for row in nearest]
-                numbered_slots.append((number, slot))
-        numbers, rows = np.array(numbered_rows, np.int64).reshape(-1, 2).T
-        contexts = store.Records.of_chunk(pairs.encode_contexts(
-            [slot.before for _, slot in numbered_slots],
-            [slot.after for _, slot in numbered_slots], self.encoding))
-        return numbered_slots, pairs.Pairs(
-            contexts, self.pool.records, numbers, rows, self.encoding)
-
-    def _nearest(self, text: str) -> List[int]:
-        """The rows of the phrases nearest to a text, `num_candidates` without its own clauses.
-
-        If too few share a word with it, the first others of the pool follow.
-        """
-        own_clauses = set(map(_normalized, clauses(text)))
-        count = self.num_candidates + len(own_clauses)
-        rows = self.pool.index.top(text, count, self.pool.is_usable)
-        others = np.flatnonzero(self.pool.is_usable)[:2 * count] if len(rows) < count else []
-        rows = list(dict.fromkeys([*rows, *others]))[:count]
-        return [row for row, phrase in zip(rows, self.pool.phrases(rows))
-                if _normalized(phrase) not in own_clauses][:self.num_candidates]
+    If too few share a word with it, the first others of the pool follow.
+    """
+    own_clauses = set(map(_normalized, clauses(text)))
+    most = count + len(own_clauses)
+    rows = pool.index.top(text, most, pool.is_usable)
+    others = np.flatnonzero(pool.is_usable)[:2 * most] if len(rows) < most else []
+    rows = list(dict.fromkeys([*rows, *others]))[:most]
+    return [row for row, phrase in zip(rows, pool.phrases(rows))
+            if _normalized(phrase) not in own_clauses][:count]
 
 
 def _normalized(phrase: str) -> str:

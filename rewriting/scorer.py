@@ -9,7 +9,7 @@ from encoder.model_files import ModelFiles
 from engine.errors import UserError
 from rewriting import data, evaluation, pairs, slot_files
 from rewriting.data import KIND, PairSet, SlotSet, load_slots
-from runs import sets
+from runs import model_card, sets
 from runs.capability import (
     AnyResult, Card, Encoded, Job, Measured, Predict, Reader, Sets, Takes, Training)
 from runs.report_page import Section
@@ -99,9 +99,9 @@ class PhraseScorer(Classifier):
     def card(self) -> Card:
         return Card(
             "Whether a phrase fits a slot of a text, for phrases in slots of texts", KIND.labels,
-            self.inputs_of("`[CLS] phrase [SEP] before [MASK] ... [MASK] after [SEP]`, with as many "
-                           "`[MASK]` as the phrase has tokens, and a context that is too long cut at "
-                           "its far ends,", "all after the first `[SEP]`"),
+            model_card.inputs(
+                self, "`[CLS] phrase [SEP] before [MASK] ... [MASK] after [SEP]`, with as many `[MASK]` as the phrase has "
+                "tokens, and a context that is too long cut at its far ends,", "1 on all after the first `[SEP]`, else 0"),
             super().card().outputs + ". The second probability says how well the phrase fits; to rank "
             "phrases, compare log(second) - log(first), which keeps its digits near 1",
             "python -m rewriting.rewrite --output_dir=export --pool_file=phrases.txt < texts.txt")

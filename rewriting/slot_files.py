@@ -17,7 +17,7 @@ import re
 from typing import Any, Dict, IO, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from engine.data import text_files
-from engine.data.text_files import OddRows, attempt
+from engine.data.text_files import LINE_CHARACTERS, OddRows, attempt
 from engine.errors import UserError
 
 BERT_AD_MARK = "“"
@@ -87,7 +87,7 @@ def _bert_ads(path: str, labelled: bool, odd: Optional[OddRows]) -> Iterator[Slo
         fields = line.split("\t")
         if not labelled and len(fields) == 3:
             fields = ["0", *fields]
-        parsed = attempt(odd, UNREAD, _parse_bert_ad, f"{path}, line {line_number}", fields)
+        parsed = attempt(odd, _parse_bert_ad, f"{path}, line {line_number}", fields) or UNREAD
         if not labelled:
             yield parsed._replace(num_fitting=0)
             continue
@@ -164,8 +164,8 @@ def write_slot(slot: SlotExample, form: str, file: IO[str]) -> bool:
                  **({"category": slot.category} if slot.category else {})}
         file.write(json.dumps(value, ensure_ascii=False) + "\n")
         return True
-    if after.startswith(BERT_AD_MARK) or any(  # the mark would be taken for a part of the slot
-            mark in text for text in (before, after, slot.category, *phrases) for mark in "\t\r\n"):
+    texts = "".join((before, after, slot.category, *phrases))
+    if after.startswith(BERT_AD_MARK) or not LINE_CHARACTERS.isdisjoint(texts):  # the mark would be a part of the slot
         return False
     clause_number = len(_BERT_AD_BREAK.findall(before))
     more = f"\t{before}{phrases[0]}{after}\t{slot.category}" if slot.category else ""

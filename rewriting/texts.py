@@ -9,7 +9,6 @@ from engine.data.text_files import OddRows
 from engine.disk import files
 from engine.disk.parts import Part
 from runs import columns, table_head
-from runs.rows import UNREAD
 
 _IDEOGRAPH = "[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f]"
 # A letter or digit of any other script.
@@ -53,7 +52,7 @@ def read_with_categories(path: text_files.Path, what: str, column: Optional[str]
     odd, count = OddRows("rows are read as empty texts"), 0
     part = path if isinstance(path, Part) else None
     for example in finder.split().examples(odd=odd, part=part, second="category"):
-        text, category = ("", "") if example is UNREAD else (*example.texts, "")[:2]
+        text, category = (*example.texts, "")[:2] if example else ("", "")
         yield text, category.strip()
         count += 1
     odd.report(count, may_be_all=bool(part))

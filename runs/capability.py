@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import flags
 
+from encoder import model_files
 from encoder.encoding import Encoding
 from encoder.model_files import ModelFiles
 from engine.checkpoints.checkpoints import Checkpoint
@@ -123,9 +124,12 @@ class Takes(NamedTuple):
         return self.least <= count and (self.most is None or count <= self.most)
 
     def describe(self, form: str) -> str:
-        """The texts of an example of several, as in "question, choice, ...", in parentheses or brackets."""
-        names = [*self.names, *self.names[-1:] * (self.least - len(self.names))]
-        return form.format(", ".join([*map(str.lower, names), *["..."] * (self.most is None)]))
+        """What the model takes, for people; `form` is how the texts of an example are written, such as "[{}]"."""
+        if self.most == 1 or self.pairs is None and not self.are_several:
+            return "single texts" if self.most == 1 else "single texts or pairs, and not both in one input"
+        names = ["first", "second"] if self.pairs else [
+            *self.names, *self.names[-1:] * (self.least - len(self.names)), *["..."] * (self.most is None)]
+        return f"{'pairs of' if self.pairs else 'several'} texts, each as {form.format(', '.join(names).lower())}"
 
 
 TEXT = Takes(1, 1, ("Text",))
@@ -157,7 +161,7 @@ class Card(NamedTuple):
     labels: Sequence[str]  # in the order of the outputs; none for a model without
     inputs: str  # what the inputs are
     outputs: str
-    command: str  # of this project that reads the export
+    command: str = "python -m runs.predict --output_dir=export < texts.txt"  # that reads the export
 
 
 class Capability(abc.ABC):
@@ -233,8 +237,9 @@ class Capability(abc.ABC):
         return ()
 
     def require(self, checkpoint: Checkpoint, flag: str) -> None:
-        """Raises a UserError, which names the flag, if the checkpoint lacks this head."""
-        raise NotImplementedError
+        """Raises a UserError, which names the flag, if the checkpoint lacks this head: a layer with `num_outputs`."""
+        model_files.require_classifier(checkpoint, flag)
+        model_files.check_outputs(checkpoint, self.num_outputs(), flag)
 
     def load(self, job: Job, values: flags.FlagValues,
              training: Optional[Callable[[Job, Any], Training]] = None) -> Sets:

@@ -50,17 +50,11 @@ def count_rows(values: Sequence[Any]) -> bool:
     return bool(first) and texts == [f"{first.group(1)}{int(first.group(2)) + place}" for place in range(len(texts))]
 
 
-def are_ids(values: Sequence[Any]) -> bool:
-    """Whether these are many whole numbers, each another."""
+def are_ids(values: Sequence[Any], *, with_letters: bool = False) -> bool:
+    """Whether these are many whole numbers, each another; or `with_letters` also words with digits, such as doc-7."""
     texts = list(map(str, values))
-    return len(texts) == len(set(texts)) >= _MIN_NUMBERS and all(form_of(text) == INTEGER for text in texts)
-
-
-def are_ids_with_letters(values: Sequence[Any]) -> bool:
-    """Whether these are many words with digits, such as doc-7, each another."""
-    texts = list(map(str, values))
-    return len(texts) == len(set(texts)) >= _MIN_NUMBERS and all(map(_ID.fullmatch, texts)) and (
-        not are_mostly_numbers(texts))
+    return len(texts) == len(set(texts)) >= _MIN_NUMBERS and (all(form_of(text) == INTEGER for text in texts) or (
+        with_letters and all(map(_ID.fullmatch, texts)) and not are_mostly_numbers(texts)))
 
 
 def are_flags(values: Sequence[Any]) -> bool:

@@ -25,7 +25,7 @@ from runs import kinds, model_card
 from runs.capability import Capability
 from runs.prepared import FLOAT32, WEIGHTS, Prepared
 
-# (the file in float32, the one in int8) → how their answers agree, by name; {}: they are not compared
+# (the file in float32, the one in int8) → how their answers agree, by name
 Compare = Callable[[Prepared, Prepared], Mapping[str, str]]
 
 HELP_TOPIC = "Export"  # of the flags defined here
@@ -41,11 +41,6 @@ def define_flags(values: flags.FlagValues) -> None:
     flags.DEFINE_bool("export_int8", False, "With --do_export: also write the model with int8 weights, for "
                       "serving.run --engine=int8; with --do_eval, compare it with float32 on the dev set.",
                       flag_values=values)
-
-
-def not_compared(exact: Prepared, int8: Prepared) -> Mapping[str, str]:
-    """A `Compare` without a labelled set."""
-    return {}
 
 
 def check_flags(values: flags.FlagValues) -> None:
@@ -72,12 +67,12 @@ def _export_folder(output_dir: str) -> str:
     return folder
 
 
-def write(values: flags.FlagValues, kind: Type[Capability], compare: Compare) -> None:
+def write(values: flags.FlagValues, kind: Type[Capability], compare: Optional[Compare]) -> None:
     """Exports the best or else the newest checkpoint of a training, in the place of an earlier export.
 
     Args:
         kind: of the model, which --output_dir names.
-        compare: what a file in int8 is compared by.
+        compare: what a file in int8 is compared by; None without a labelled set.
     """
     output_dir = values.output_dir
     trained = model_files.open_folder(output_dir, "--output_dir")
@@ -96,13 +91,13 @@ def write(values: flags.FlagValues, kind: Type[Capability], compare: Compare) ->
         saved_model.write(draft, build, checkpoint)
         _describe(os.path.join(draft, saved_model.ASSETS), trained, model.card().labels)
         run_record.write(os.path.join(draft, saved_model.ASSETS), run_record.Record(model.facts(), {}))
-        compared = _prepare(draft, compare if values.export_int8 else None)
+        compared = _prepare(draft, values.export_int8, compare)
         files.write_text(os.path.join(draft, CARD), model_card.text(
             output_dir, model, checkpoint.global_step, compared))
     log.info(f"Exported {checkpoint.describe()}: {folder}")
 
 
-def _prepare(draft: str, int8: Optional[Compare]) -> Optional[Mapping[str, str]]:
+def _prepare(draft: str, int8: bool, compare: Optional[Compare]) -> Optional[Mapping[str, str]]:
     """Writes the files for the service; returns how the one in int8 answers, None without one."""
     made = [Prepared(draft, "--output_dir", weights) for weights in (WEIGHTS if int8 else [FLOAT32])]
     try:
@@ -114,7 +109,7 @@ def _prepare(draft: str, int8: Optional[Compare]) -> Optional[Mapping[str, str]]
         log.info(f"The export has no file for onnxruntime: {error}")
     if not int8:
         return None
-    compared = int8(*made)
+    compared = compare(*made) if compare else {}
     if not compared:
         log.warn("--export_int8: how the answers in int8 differ is not known; --do_eval in the same command, with a "
                  "labelled dev set, compares them")
@@ -134,7 +129,7 @@ def _describe(assets: str, trained: ModelFiles, labels: Sequence[str]) -> None:
     """Writes the files that describe a model into a new folder."""
     os.mkdir(assets)
     model_files.save(assets, trained.config(), trained.file(vocabulary.FILE),
-                     vocabulary.is_lower_cased(trained.folder))
+                     vocabulary.read_casing(trained.folder))
     description = trained.description() or {}  # that of Google's code has none
     if description:
         shutil.copyfile(trained.file(task_json.FILE), os.path.join(assets, task_json.FILE))

@@ -12,12 +12,12 @@ from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence,
 
 import numpy as np
 
-from encoder import label_types, model_files, variables
+from encoder import classifier, label_types, model_files, variables
 from encoder.label_types import Kind
 from engine import log
 from engine.data.batches import Source
 from engine.inference import Predictor
-from engine.model import FittedLayer, Forward
+from engine.model import FittedLayer
 from engine.progress import Counter, counted
 from engine.settings import AUTO
 from runs.capability import Job
@@ -82,11 +82,6 @@ def _starts(counts: np.ndarray) -> np.ndarray:
     return np.cumsum(counts) - counts
 
 
-def _log_sum_exp(logits: np.ndarray) -> np.ndarray:
-    largest = logits.max(axis=1)
-    return largest + np.log(np.exp(logits - largest[:, np.newaxis]).sum(axis=1))
-
-
 def _micro_f1(targets: np.ndarray, logits: np.ndarray) -> float:
     predicted = logits >= 0
     return float(2 * (predicted * targets).sum() / max(1, predicted.sum() + targets.sum()))
@@ -95,8 +90,8 @@ def _micro_f1(targets: np.ndarray, logits: np.ndarray) -> float:
 # No class is impossible because a part of the examples lacks it: each counts as seen once more.
 _LIKELIHOODS: Mapping[Type[Kind], _Likelihood] = {
     label_types.SingleLabel: _Likelihood(
-        lambda labels, k: np.eye(k)[labels], _log_sum_exp,
-        lambda logits: np.exp(logits - _log_sum_exp(logits)[:, np.newaxis]),
+        lambda labels, k: np.eye(k)[labels], lambda logits: (logits - label_types.log_softmax(logits))[:, 0],
+        lambda logits: np.exp(label_types.log_softmax(logits)),
         lambda targets: np.log((targets.sum(axis=0) + 1) / (len(targets) + targets.shape[1])),
         lambda constant: np.exp(constant) * (1 - np.exp(constant)),
         "accuracy", lambda targets, logits: float(
@@ -183,20 +178,21 @@ def most_rows(num_outputs: int) -> int:
     return min(_MOST_ROWS, _MOST_LOGITS // num_outputs)
 
 
-def fitting(job: Job, forward: Forward, kind: Union[Kind, OneOf], unit: str, *, is_pooled: bool,
-            find: Callable[[], Sample], has_dropout: bool = True, names: Sequence[str] = model_files.OUTPUT_LAYER
+def fitting(job: Job, kind: Union[Kind, OneOf], unit: str, *, find: Callable[[], Sample],
+            positions: Optional[str] = None, has_dropout: bool = True, names: Sequence[str] = model_files.OUTPUT_LAYER
             ) -> Callable[[float], Optional[FittedLayer]]:
     """What fits the output layer, for `Training.fit`; at its first call alone, so that all tries share it.
 
     Args:
-        forward: its prediction "features" is what the output layer reads, [b, ..., d].
         kind: of the labels, whose likelihood is maximized.
         unit: of the rows, in the plural.
-        is_pooled: whether `forward` needs the pooler.
         find: takes the sample.
+        positions: of the tokens whose states the layer reads; see `classifier.states_of`.
         has_dropout: whether a training drops a part of what the layer reads.
         names: of the layer's weights and bias.
     """
+    is_pooled = positions is None
+
     @functools.lru_cache(maxsize=None)
     def probe() -> Optional[Probe]:
         start, settings = job.settings.init_checkpoint, job.settings.training
@@ -217,7 +213,7 @@ def fitting(job: Job, forward: Forward, kind: Union[Kind, OneOf], unit: str, *, 
             return None
         began = time.time()
         sampled = find()
-        with Predictor(forward, job.devices) as predictor, Counter(
+        with Predictor(classifier.states_of(job.model.config, positions), job.devices) as predictor, Counter(
                 "Fitting the output layer", unit="examples", total=len(sampled.indices)) as counter:
             predictor.restore(start)
             examples = sampled.source.subset(sampled.indices)._replace(dynamic_padding=settings.dynamic_padding)

@@ -12,8 +12,6 @@ from runs import report
 from runs.capability import Capability
 from runs.results import distinct
 
-PREDICT = "python -m runs.predict --output_dir=export < {input}"  # `Card.command` of a `Reader`
-
 _MARKUP = re.compile(r"[|\[\]`]")
 _MAX_LABELS = 100  # on the page; task.json has all of them
 
@@ -63,9 +61,13 @@ def text(output_dir: str, model: Capability, global_step: int, int8: Optional[Ma
                     call=",\n                  ".join(pairs))])
 
 
-def casing(model: Capability) -> str:
-    """How the model's texts are written, for `Card.inputs`."""
-    return "lower-cased" if model.encoding.do_lower_case else "in their case"
+def inputs(model: Capability, tokens: str, segment_ids: str = "all 0", shape: str = "[batch, length]") -> str:
+    """`Card.inputs`, for these tokens."""
+    casing = "lower-cased" if model.encoding.do_lower_case else "in their case"
+    return f"""\
+{tokens} as WordPiece ids of `assets.extra/vocab.txt`, {casing}, at most {model.encoding.max_seq_length} of them.
+Inputs, all int32 `{shape}`: `input_ids`, padded with 0; `input_mask`, 1 on ids and 0 on
+padding; `segment_ids`, {segment_ids}."""
 
 
 def _labels(names: Iterable[str]) -> List[str]:

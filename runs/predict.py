@@ -13,7 +13,7 @@ from absl import flags
 from engine import log, settings
 from engine.cli import command, device_flags, shards
 from engine.data import text_files
-from engine.data.text_files import OddRows, attempt
+from engine.data.text_files import OddRows, Unread, attempt
 from engine.disk.parts import ArrivingLines
 from engine.disk.provenance import Source
 from engine.errors import UserError
@@ -21,7 +21,7 @@ from engine.inference import PredictionSettings
 from engine.progress import counted
 from runs import column_finder, columns, kinds
 from runs.capability import Encoded, Result, Takes
-from runs.rows import UNREAD, Example
+from runs.rows import Example
 from runs.stream import Input, Stream, Texts, run
 
 USAGE = """Predicts with a trained model that reads texts, on every GPU that
@@ -62,7 +62,7 @@ def define_flags() -> flags.FlagValues:
 
 class Predictions(Stream):
     """A trained model that reads texts, and its predictions as lines."""
-    title, unit, become, unread = "Predicting", "texts", "have no prediction", UNREAD
+    title, unit, become = "Predicting", "texts", "have no prediction"
     # Texts are not counted but measured, since what is predicted for a long one is long, too.
     chunk_size = 1 << 20  # characters
 
@@ -75,17 +75,16 @@ class Predictions(Stream):
         return max(_LEAST_CHARACTERS, sum(map(len, row.texts)))
 
     def encode(self, rows: List[Example]) -> Encoded:
-        return self.reader.encode([self._readable if row is UNREAD else row for row in rows])
+        return self.reader.encode(rows)
 
     def model_facts(self) -> Dict[str, Any]:
-        return {"models": [Source(f"{self.checkpoint.path}.index")]}
+        return {"models": [Source(self.checkpoint.index_file)]}
 
     def open(self, values: flags.FlagValues, source: Input, odd: OddRows) -> Texts:
         """Examples, and lines of TSV or JSON."""
         form = text_files.output_format(values.output_file, values.format)
         examples, count = (read_arriving(source, self.reader.takes, odd) if isinstance(source, ArrivingLines)
                            else self._rows_of(source, values, odd))
-        self._readable = Example(("",) * count)  # blank: it is not counted as a text of unknown words
         names = count > 1 and self.reader.pair_columns or self.reader.columns
         return Texts(
             examples, lambda number, example, result: _line(form, names, result),
@@ -108,25 +107,18 @@ def read_arriving(source: ArrivingLines, takes: Takes, odd: OddRows) -> Tuple[It
     if has_tab and of_all.most == 1:
         log.warn("standard input, line 1 has a tab, and the model takes single texts: each line is read as one; to read "
                  "a column alone, set --input_file and --text_column")
-    return (UNREAD if line is None
-            else attempt(odd, UNREAD, _example_of_line, line_number, line, of_all, takes)
+    return (line if isinstance(line, Unread) else attempt(odd, _example_of_line, line_number, line, of_all, takes)
             for line_number, line in itertools.chain(first, lines)), of_all.least
 
 
 def _example_of_line(line_number: int, line: str, of_all: Takes, takes: Takes) -> Example:
     """The texts of a line with tabs between; the last text of a bounded number may have tabs."""
-    where = f"standard input, line {line_number}"
-    line = line if of_all.most else line.rstrip("\t")  # as in a table, the last cells may be empty
-    texts = tuple(line.split("\t", -1 if of_all.most is None else of_all.most - 1))
-    if of_all != takes and of_all.most == 1 and "\t" in line:
-        raise UserError(f"{where}: this line has a tab between two texts, and "
-                        "the first line is a single text; pairs must begin with a pair")
-    if of_all.pairs and len(texts) < 2:
-        raise UserError(f"{where}: the model takes pairs of texts, or the "
-                        "first line is one: two texts with a tab between, and this line has no tab")
+    line = line if takes.most else line.rstrip("\t")  # as in a table, the last cells may be empty
+    texts = tuple(line.split("\t", -1 if takes.most is None else takes.most - 1))
     if not of_all.allows(len(texts)):
-        raise UserError(f"{where}: the model takes texts with tabs between, "
-                        + of_all.describe("{}") + f", and this line has {counted(len(texts), 'texts')}")
+        as_first = ", as the first line is" if of_all != takes else ""
+        raise UserError(f"standard input, line {line_number}: the model takes {of_all.describe('{} with tabs between')}"
+                        f"{as_first}, and this line has {counted(len(texts), 'texts')}")
     return Example(texts)
 
 

@@ -1,15 +1,12 @@
 """A model's file for onnxruntime, with what opens the model's reader without TensorFlow.
 
-An export has it; else the first start of the service makes it, by
-
-    python -m runs.prepared MODEL FLAG WEIGHTS FOLDER
+An export has it; else the first start of the service makes it.
 """
 
 import contextlib
 import glob
 import os
 import re
-import sys
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import numpy as np
@@ -21,7 +18,6 @@ from encoder.model_files import ModelFiles
 from engine import inference
 from engine.checkpoints import checkpoints, onnx_file
 from engine.checkpoints.checkpoints import Checkpoint
-from engine.cli import command
 from engine.data.batches import Features, Source
 from engine.disk import artifact, files, provenance
 from engine.disk.artifact import Artifact
@@ -30,14 +26,12 @@ from engine.model import INFERENCE
 from engine.version import VERSION
 from runs import kinds
 from runs.capability import Job, Reader
-from runs.rows import UNREAD, Example
+from runs.rows import Example
 
 FLOAT32, INT8 = WEIGHTS = ("float32", "int8")
 _NAME = re.compile(rf"(.*/)?serving-[0-9a-f]{{16}}(-{INT8})?\.onnx")
 _BATCH_TOKENS = 2048
 _EQUAL = 0.01  # the largest difference of two equal numbers, relative
-# The exit status if ONNX's tools are missing or cannot convert the model; if the folder cannot be written.
-CANNOT_CONVERT, CANNOT_WRITE = 3, 4
 
 
 class Prepared(Artifact):
@@ -69,10 +63,6 @@ class Prepared(Artifact):
     def kept_in(self, folder: str) -> "Prepared":
         """The same in another folder."""
         return Prepared(self._model, self._flag, self.weights, folder)
-
-    def arguments(self) -> List[str]:
-        """Of the program that makes it."""
-        return [os.path.abspath(self._model), self._flag, self.weights, os.path.abspath(os.path.dirname(self.path))]
 
     def open(self) -> Tuple[ModelFiles, Reader]:
         """The model, whose checkpoint is not read, and how it reads texts."""
@@ -131,7 +121,7 @@ def _sources(path: str, flag: str) -> Dict[str, str]:
 
 def example_of(reader: Reader) -> Source:
     """A record, as the reader makes it."""
-    return reader.encode([Example(UNREAD.texts * reader.takes.least)]).source
+    return reader.encode([Example(("?",) * reader.takes.least)]).source
 
 
 def features(record: Source) -> Features:
@@ -200,19 +190,3 @@ def _shares(description: Mapping[str, Any], one: Mapping[str, np.ndarray], other
         are_equal = np.isclose(*answers, rtol=_EQUAL if answers[0].dtype.kind == "f" else 0.0)
         shares[f"equal answers, {name}"] = f"{are_equal.reshape(len(are_equal), -1).all(axis=1).mean():.2%}"
     return shares
-
-
-def main(model: str, flag: str, weights: str, folder: str) -> None:
-    """Makes the file in a folder. Prints an error as one line; its kind is the exit status."""
-    try:
-        Prepared(model, flag, weights, folder).make()
-    except onnx_file.CannotConvert as error:
-        command.exit_with(error, CANNOT_CONVERT)
-    except OSError as error:
-        command.exit_with(error, CANNOT_WRITE)
-    except UserError as error:
-        command.exit_with(error)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

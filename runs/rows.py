@@ -6,7 +6,7 @@ from typing import Any, Callable, Counter, Iterator, List, NamedTuple, Optional,
 from encoder.label_types import Kind
 from engine import log
 from engine.data import text_files
-from engine.data.text_files import OddRows, attempt
+from engine.data.text_files import OddRows, Unread, attempt
 from engine.disk import files, provenance
 from engine.disk.parts import Part
 from engine.errors import UserError
@@ -47,7 +47,7 @@ class Split(NamedTuple):
 
         Args:
             kind: what the labels are; not needed for a file without labels.
-            odd: counts the rows that are not as the split says; UNREAD takes their place.
+            odd: counts the rows that are not as the split says, which come as `Unread`.
             part: of the file, which may hold none.
             second: what the second text is, for the warning.
         """
@@ -58,7 +58,7 @@ class Split(NamedTuple):
         halves = [0, 0]  # examples without a first, and without another text
         for _, _, example in read_rows(kind, self, odd, skipped, part, left_out):
             count += 1
-            is_blank = [not text.strip() for text in example.texts]
+            is_blank = [not text.strip() for text in example.texts] if example else [False]
             num_empty += all(is_blank)
             if any(is_blank) and not all(is_blank):
                 halves[not is_blank[0]] += 1
@@ -82,10 +82,8 @@ class Example(NamedTuple):
     label: Any = None
 
 
-UNREAD = Example(("?",))  # in the place of a row that cannot be read
-
 # Line number, from 1; fields (in JSON only those that the task reads); example.
-ParsedRow = Tuple[int, List[str], Example]
+ParsedRow = Tuple[int, Union[List[str], Unread], Union[Example, Unread]]
 
 
 def describe_left_out(count: int, kept: str, left_out: Counter[str]) -> str:
@@ -118,9 +116,8 @@ def read_rows(kind: Optional[Kind], split: Split, odd: Optional[OddRows] = None,
         if split.columns.header and not (part and part.start):
             _check_header(next(rows, (1, None))[1], split.columns, str(path))
     for line_number, fields in rows:
-        example = UNREAD if fields is None else attempt(
-            odd, UNREAD, parse, line_number, fields)
-        if example:
+        example = fields if isinstance(fields, Unread) else attempt(odd, parse, line_number, fields)
+        if example is not None:
             yield line_number, fields, example
 
 

@@ -1,7 +1,7 @@
 """The files of a command's sets: train.*, dev.* and test.* in --data_dir, or --<name>_file."""
 
 import os
-from typing import List, Sequence
+from typing import List, Mapping, Sequence
 
 from absl import flags
 
@@ -13,13 +13,16 @@ HELP_TOPIC = "Data"  # of the flags defined here
 FLAG_OF = {"train": "do_train", "dev": "do_eval", "test": "do_predict"}
 
 
-def define_flags(values: flags.FlagValues, *do_what: str) -> None:
-    """Defines --data_dir, the files of the sets, and the flags of FLAG_OF with these help texts."""
-    flags.DEFINE_string("data_dir", None, "Directory with train.*, dev.* and test.*.",
-                        flag_values=values)
-    for name in FLAG_OF:
-        flags.DEFINE_string(f"{name}_file", None, f"The {name} set, by default {name}.* in "
-                            "--data_dir.", flag_values=values)
+def define_flags(values: flags.FlagValues, *do_what: str, notes: Mapping[str, str] = {}) -> None:
+    """Defines --data_dir, the files of the sets, and the flags of FLAG_OF with these help texts.
+
+    Args:
+        notes: end the help of flags, by their names.
+    """
+    helps = {"data_dir": "Directory with train.*, dev.* and test.*.", **{
+        f"{name}_file": f"The {name} set, by default {name}.* in --data_dir." for name in FLAG_OF}}
+    for name, text in helps.items():
+        flags.DEFINE_string(name, None, text + notes.get(name, ""), flag_values=values)
     for flag, text in zip(FLAG_OF.values(), do_what):
         flags.DEFINE_bool(flag, False, text, flag_values=values)
 

@@ -17,7 +17,7 @@ from engine.cli import device_flags, shards
 from engine.cli.shards import Shard
 from engine.data import text_files
 from engine.data.batches import Source
-from engine.data.text_files import OddRows
+from engine.data.text_files import OddRows, Unread
 from engine.disk import files
 from engine.disk.artifact import GrowingFile
 from engine.disk.parts import ArrivingLines, ahead, in_chunks
@@ -77,14 +77,12 @@ class Stream(OpenModel, abc.ABC):
         title, unit: of the progress, and what it counts, in the plural.
         become: ends the warning about rows that cannot be read, see `OddRows`.
         rows: what the input consists of, in the plural.
-        unread: stands in the place of a row that cannot be read.
         chunk_size: rows that are taken at a time, each with the size `size_of`.
     """
     title: str
     unit: str
     become = "cannot be read"
     rows = "texts"
-    unread: Any = None
     chunk_size: int
 
     def size_of(self, row: Any) -> int:
@@ -97,7 +95,7 @@ class Stream(OpenModel, abc.ABC):
 
     @abc.abstractmethod
     def encode(self, rows: List[Any]) -> Encoded:
-        """The rows of a chunk as the model reads them, also `unread` ones."""
+        """Some rows as the model reads them."""
 
     @abc.abstractmethod
     def model_facts(self) -> Dict[str, Any]:
@@ -133,31 +131,36 @@ def answer(values: flags.FlagValues, stream: Stream, source: Input, output_file:
         facts: see `Stream.facts`.
         skips_lines: see `OddRows`.
     """
-    odd = OddRows(stream.become, keeps_reasons=True, skips_lines=skips_lines)
+    odd = OddRows(stream.become, skips_lines=skips_lines)
     texts = stream.open(values, source, odd)
     name = stream.rows if texts.total is None else f"of {texts.total:,} {stream.rows}"
     with _opened(output_file, facts, texts.header, name) as (num_done, append):
         if num_done and num_done == texts.total:
             return  # the file is whole
         arriving = source if isinstance(source, ArrivingLines) else None
-        chunks = in_chunks(odd.after(texts.rows, num_done, stream.unread), stream.chunk_size,
-                           stream.size_of, arriving)
+        chunks = in_chunks(itertools.islice(texts.rows, num_done, None), stream.chunk_size,
+                           lambda row: 1 if isinstance(row, Unread) else stream.size_of(row), arriving)
         first = next(chunks, None)
         if first is None:
             if not num_done:
                 log.warn(f"the input has no {stream.rows}")
             return
-        encoded = ((rows, stream.encode(rows)) for rows in itertools.chain([first], chunks))
+        # What could be read of each chunk, and how the model reads it.
+        read = ((rows, [row for row in rows if not isinstance(row, Unread)]) for rows in itertools.chain([first], chunks))
+        encoded = ((rows, some, some and stream.encode(some)) for rows, some in read)
         number = num_done
         with Counter(stream.title, unit=stream.unit,
                      total=texts.total and texts.total - num_done) as counter:
             # While a card computes, the processor reads on.
-            for rows, of_model in encoded if arriving else ahead(encoded):
-                of_rows = list(stream.predict(of_model, counter.advance))
-                if len(of_rows) != len(rows):  # or a row would be lost
-                    raise ValueError(f"{len(of_rows)} results of {len(rows)} {stream.rows}")
-                results = [_result(row is stream.unread, result, odd)
-                           for row, result in zip(rows, of_rows)]
+            for rows, some, of_model in encoded if arriving else ahead(encoded):
+                of_some = list(stream.predict(of_model, counter.advance)) if some else []
+                if len(of_some) != len(some):  # or a row would be lost
+                    raise ValueError(f"{len(of_some)} results of {len(some)} {stream.rows}")
+                if texts.total:
+                    counter.advance(len(rows) - len(some))
+                left = iter(of_some)
+                results = [{"error": row.reason} if isinstance(row, Unread) else _result(next(left), odd)
+                           for row in rows]
                 append(texts.header[:0].join(map(texts.write, itertools.count(number), rows, results)),
                        len(rows))
                 number += len(rows)
@@ -188,10 +191,8 @@ def _source(values: flags.FlagValues, shard: Optional[Shard]) -> Input:
     return ArrivingLines()
 
 
-def _result(is_unread: bool, result: Any, odd: OddRows) -> Any:
+def _result(result: Any, odd: OddRows) -> Any:
     """The result, or {"error": why there is none}."""
-    if is_unread:  # counted where it was read
-        return {"error": odd.reasons.popleft()}
     if isinstance(result, str):
         odd.add(result)
         return {"error": result}

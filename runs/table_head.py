@@ -1,11 +1,11 @@
 """The first rows of a user's file, and its columns: by their names, or by their numbers from 1."""
 
 import itertools
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from engine import log
 from engine.data import text_files
-from engine.data.text_files import OddRows
+from engine.data.text_files import OddRows, Unread
 from engine.errors import UserError
 from runs import column_values
 
@@ -133,7 +133,7 @@ def read(path: str, header: Optional[bool], more_names: Sequence[str] = ()) -> T
     if kind == "jsonl":
         return of_objects(path, (value for _, value in _first(text_files.json_objects(path, odd))), odd)
     read = text_files.csv_rows(path) if kind == "csv" else text_files.tsv_rows(path, odd)
-    rows = [row for _, row in _first(read) if row is not None]
+    rows = [row for _, row in _first(read) if row]
     if not rows:
         raise UserError(odd.first or f"{path} holds no examples")
     if kind == "tsv" and column_values.are_quoted(rows):
@@ -154,13 +154,13 @@ def read(path: str, header: Optional[bool], more_names: Sequence[str] = ()) -> T
     return Table(path, kind, names, len(rows[0]), rows[1:] if header else rows, header=header)
 
 
-def of_objects(path: str, objects: Iterable[Optional[Mapping[str, Any]]], odd: OddRows) -> Table:
-    """The first of the objects in a file, and the keys of all; `odd` has counted those that are None."""
+def of_objects(path: str, objects: Iterable[Union[Mapping[str, Any], Unread]], odd: OddRows) -> Table:
+    """The first of the objects in a file, and the keys of all; `odd` has counted those that could not be read."""
     keys: Dict[str, None] = {}
     rows: List[Mapping[str, Any]] = []
     for value in objects:
         keys.update(dict.fromkeys(value or ()))
-        rows.extend([value] if value is not None and len(rows) < _NUM_HEAD_ROWS else [])
+        rows.extend([value] if not isinstance(value, Unread) and len(rows) < _NUM_HEAD_ROWS else [])
     if not rows:
         raise UserError(odd.first or f"{path} holds no examples")
     return Table(path, "jsonl", tuple(keys), len(keys), [[row.get(name) for name in keys] for row in rows])

@@ -71,11 +71,9 @@ class TextPredictor:
         takes = self._reader.takes
         are_several = not isinstance(text, (str, bytes, dict, set)) and hasattr(text, "__len__") and len(text) > 1
         texts = tuple(text) if are_several else (text,)
+        wanted = f"the model takes {takes.describe('({})')}"
         if not all(isinstance(each, str) for each in texts) or len(texts) > 2 and not takes.are_several:
-            form = takes.describe("must be ({})") if takes.are_several else "must be a text, or a pair of texts"
-            return f"{form}, not {log.brief(repr(text))}"
+            return f"{wanted}, and not {log.brief(repr(text))}"
         if not takes.allows(len(texts)):
-            raise UserError("the model takes " + (
-                takes.describe("several texts, each as ({})") if takes.are_several else
-                "pairs of texts, each as (first, second)" if takes.pairs else "single texts"))
+            raise UserError(wanted)
         return Example(texts)

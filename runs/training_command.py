@@ -63,7 +63,7 @@ def run_prepared(values: flags.FlagValues, kind: Type[Capability],
         device_flags.check_tpu(values)
     if "do_export" in values:
         export.check_flags(values)
-    compare: export.Compare = export.not_compared
+    compare = None
     if any(values[name].value for name in names if name in _WORK):
         several, peers = tries.of_flags(values), device_flags.join_workers(values)
         run_record.keep_settings(values, peers)  # of a resumed training

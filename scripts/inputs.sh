@@ -106,7 +106,7 @@ from encoder import model_files, vocabulary
 from engine import count_replicas
 count_replicas.main(sys.argv[3:])
 for folder in filter(None, sys.argv[1:3]):
-    print(str(vocabulary.is_lower_cased(model_files.folder_of(folder))).lower())
+    print(str(vocabulary.read_casing(model_files.folder_of(folder))).lower())
 " "$model" "${MASKED_LM:-}" "$@") || exit
   read -r -d '' num_replicas lower_case lower_case_masked_lm <<<"$found" || true
   replicas=()

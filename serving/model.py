@@ -10,7 +10,6 @@ from absl import flags
 from encoder import vocabulary
 from engine import inference, log, settings
 from engine.cli import device_flags
-from engine.data.batches import Features
 from engine.devices.devices import Devices
 from engine.disk import files
 from engine.errors import UserError
@@ -96,13 +95,13 @@ class ServedModel:
         trained, self.reader, self._sessions = session.open_sessions(values.engine, folder, devices)
         self.dtype = self._sessions[0].dtype
         self.tokenizer = vocabulary.load_tokenizer(
-            trained.file(vocabulary.FILE), vocabulary.is_lower_cased(trained.folder))
+            trained.file(vocabulary.FILE), vocabulary.read_casing(trained.folder))
         self.description: Mapping[str, Any] = trained.description() or {}
-        self.card = _read_card(os.path.join(folder, export.CARD))
+        card = os.path.join(folder, export.CARD)
+        self.card = files.read_whole(card, "model card").decode("utf-8", "replace") if os.path.exists(card) else ""
         self._sample = prepared.example_of(self.reader)
         self.max_seq_length = self._sample.max_length
-        # The index holds a checksum of every tensor.
-        self.sha = version or files.hash_of_file(f"{trained.checkpoint.path}.index")[:12]
+        self.sha = version or files.hash_of_file(trained.checkpoint.index_file)[:12]
         self._nothing = {name: rows[:0] for name, rows in self._sessions[0].run(
             prepared.features(self._sample)).items()}
         batches = settings.from_flags(values, BatchSettings)
@@ -112,14 +111,6 @@ class ServedModel:
         num_runs = len(devices.names) * devices.concurrent_steps
         runs = [each.run for each in self._sessions] * (num_runs // len(self._sessions))
         self.batcher = Batcher(runs, self.max_batch_tokens, batches.max_queued_tokens)
-
-    def features(self, size: int, length: int) -> Features:
-        """Features of `size` equal examples, padded to `length`."""
-        return self._sample.fetch(np.zeros(size, np.int64), length)
-
-    def count_tokens(self, examples: List[Example]) -> int:
-        """The tokens that the model reads of some texts, [CLS] and [SEP] included."""
-        return int(self.reader.encode(examples).source.lengths.sum())
 
     def answer(self, examples: List[Example], *, truncate: bool, deadline: Deadline
                ) -> List[AnyResult]:
@@ -158,8 +149,8 @@ class ServedModel:
             if isinstance(each, session.OnnxSession):
                 continue  # the first batch of a length takes no longer than others
             for length in sorted(lengths):
-                each.run(self.features(1, length))
-                each.run(self.features(max(1, self.max_batch_tokens // length), length))
+                for size in (1, max(1, self.max_batch_tokens // length)):
+                    each.run(self._sample.fetch(np.zeros(size, np.int64), length))
 
 
 def served_folders(folder: str) -> List[Tuple[str, str]]:
@@ -177,9 +168,3 @@ def serve(name: str, folder: str, values: flags.FlagValues, devices: Devices) ->
         except UserError as error:
             log.warn(f"{error}: the version before it is served")
     return ServedModel(name, *oldest, values, devices)
-
-
-def _read_card(path: str) -> str:
-    if not os.path.exists(path):
-        return ""
-    return files.read_whole(path, "model card").decode("utf-8", "replace")

@@ -169,12 +169,7 @@ class PredictRequest(Request):
         of_all = takes.after(min(len(rows[0]), 2))
         misfit = next((index for index, row in enumerate(rows) if not of_all.allows(len(row))), None)
         if misfit is not None:
-            raise Refusal(422, "the model takes " + takes.describe("several texts: [{0}], or [[{0}], ...]")
-                          if takes.are_several else {
-                True: "the model takes pairs of texts: [first, second], or [[first, second], ...]",
-                False: "the model takes single texts: a text, or several as [[text], [text], ...]",
-                None: "the model reads texts or pairs of texts, and not both in a request",
-            }[takes.pairs], index=misfit)
+            raise Refusal(422, f"the model takes {takes.describe('[{}]')}; a list of such lists is many", index=misfit)
         results = predict([Example(tuple(row)) for row in rows], self.cuts)
         answers: List[Any] = [sorted(({"score": score, "label": label} for label, score in result.scores),
                                      key=lambda each: -each["score"])
@@ -308,7 +303,7 @@ class OpenAIRequest(Vectors):
         if self.encoding_format == "base64":
             vectors = [base64.b64encode(np.array(vector, "<f4").tobytes()).decode("ascii")
                        for vector in vectors]
-        tokens = model.count_tokens([Example((text,)) for text in texts])
+        tokens = int(model.reader.encode([Example((text,)) for text in texts]).source.lengths.sum())
         return {"object": "list", "model": model.name, "data": [
             {"object": "embedding", "index": index, "embedding": vector}
             for index, vector in enumerate(vectors)],

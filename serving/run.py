@@ -63,11 +63,11 @@ def define_flags() -> flags.FlagValues:
 def main(values: flags.FlagValues) -> None:
     """Opens the models and serves until a signal."""
     named, origins = _models(values.model or []), list(map(_origin, values.allowed_origin))
+    if without_tensorflow.is_left_out() and (values.prepare or _needs_tensorflow(values)):
+        without_tensorflow.start_again()
     if values.prepare:
         _prepare(named, values)
         return
-    if without_tensorflow.is_left_out() and _needs_tensorflow(values):
-        without_tensorflow.start_again()
     try:
         from serving import app, connections
     except ImportError as error:
@@ -85,7 +85,7 @@ def main(values: flags.FlagValues) -> None:
         signals = stack.enter_context(interruption.InterruptLater())
         signals.hold()
         host, port = listener.getsockname()[:2]
-        _listen(listener, host, port)
+        listener.listen()
         application = app.App(models, limits, token, origins,
                               is_local=ipaddress.ip_address(host.partition("%")[0]).is_loopback)
         shown = f"[{host}]" if ":" in host else host
@@ -160,13 +160,6 @@ def _bind(host: str, port: int) -> socket.socket:
     except (OSError, UnicodeError) as error:
         raise UserError(f"--host={host} --port={port}: {error}") from error
     return listener
-
-
-def _listen(listener: socket.socket, host: str, port: int) -> None:
-    try:
-        listener.listen()
-    except OSError as error:  # another service began to listen while the models were opened
-        raise UserError(f"--host={host} --port={port}: {error}") from error
 
 
 if __name__ == "__main__":

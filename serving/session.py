@@ -2,9 +2,6 @@
 
 import contextlib
 import os
-import signal
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -19,7 +16,7 @@ from engine.checkpoints.onnx_file import CannotConvert
 from engine.data.batches import LENGTH_MULTIPLE, Features
 from engine.devices.devices import Devices
 from engine.disk import artifact
-from engine.errors import USER_ERROR_STATUS, UserError
+from engine.errors import UserError
 from runs import kinds, prepared
 from runs.capability import Reader
 from runs.prepared import Prepared
@@ -30,7 +27,6 @@ TENSORFLOW, ONNXRUNTIME, INT8 = ENGINES = ("tensorflow", "onnxruntime", "int8")
 _LEAST_GAIN = 0.6
 _TRIALS = 5
 _SOON = 0.01  # seconds, after which a text is answered soon enough by one thread
-_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 class TensorFlowSession(inference.DeviceSession):
@@ -153,6 +149,8 @@ def file_of(engine: Optional[str], folder: str) -> Prepared:
 @contextlib.contextmanager
 def _whole(kept: Prepared) -> Iterator[Prepared]:
     """The model's file, which is made if it is missing; where its folder cannot be written, for this start alone."""
+    if without_tensorflow.is_left_out() and kept.state().name != artifact.WHOLE:
+        without_tensorflow.start_again()
     if not artifact.is_needed(kept, replaces=artifact.ODD):
         yield kept
         return
@@ -168,19 +166,6 @@ def _whole(kept: Prepared) -> Iterator[Prepared]:
 
 
 def make(kept: Prepared) -> None:
-    """Makes a model's file, where TensorFlow is left out in a process of its own that loads it."""
+    """Makes a model's file, with TensorFlow."""
     log.info(f"Converting the model to ONNX: {kept.path}")
-    if not without_tensorflow.is_left_out():
-        kept.make()
-        return
-    process = subprocess.run([sys.executable, "-m", "runs.prepared", *kept.arguments()], cwd=_ROOT,
-                             stderr=subprocess.PIPE, universal_newlines=True)
-    *said, last = ["", *process.stderr.splitlines()]
-    for line in filter(None, [*said, "" if process.returncode else last]):
-        log.info(line)
-    if process.returncode < 0:
-        raise UserError(f"the process that converts the model was ended by {signal.Signals(-process.returncode).name}; "
-                        "SIGKILL comes from a system that is out of memory: free some, and run the same command again")
-    if process.returncode:
-        raise {prepared.CANNOT_CONVERT: CannotConvert, prepared.CANNOT_WRITE: OSError,
-               USER_ERROR_STATUS: UserError}.get(process.returncode, RuntimeError)(last.replace("error: ", "", 1))
+    kept.make()

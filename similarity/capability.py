@@ -21,11 +21,10 @@ from runs.capability import (
     TEXT_OR_PAIR, Capability, Card, Encoded, Job, Measured, Predict, Reader, Result, Sets, Training)
 from runs.report_page import Section
 from runs.rows import Example
-from similarity import data, evaluation, files, model, report, rows
+from similarity import data, evaluation, files, model, report
 from similarity.data import TextSet
 from similarity.files import TextFile
 from similarity.model import Objective
-from similarity.rows import Rows
 
 _RESULTS = "test_results.tsv"
 
@@ -116,11 +115,10 @@ class TextEncoder(Capability):
         """Writes the similarities of a line's first text and its others, or a single text's vector."""
         is_single, numbers = test.num_texts == 1, test.numbers
         path = os.path.join(job.settings.output_dir, _RESULTS)
-        with rows.predicted(test.source(), predict, job.settings.output_dir) as vectors:
-            lines = (Rows(vectors, vectors.shape[1], numbers[:, 0]) if is_single
-                     else evaluation.similarities(vectors, numbers))
-            results.write_lines(path, (
-                "\t".join(f"{value:.9g}" for value in line) for line in lines))
+        vectors = predict(test.source())["vectors"]
+        lines = vectors[numbers[:, 0]] if is_single else evaluation.similarities(vectors, numbers)
+        results.write_lines(path, (
+            "\t".join(f"{value:.9g}" for value in line) for line in lines))
         log.info(f"Predicted {len(numbers):,} {'vectors' if is_single else 'lines'}: {path}")
 
     def page(self, job: Job, measured: Measured) -> List[Section]:
@@ -142,13 +140,8 @@ class TextEncoder(Capability):
                     "vectors, too, once they are made as long as 1")
         return Card(
             "It gives each text a vector; the product of two vectors is the similarity of their texts",
-            (), f"""\
-`[CLS] text [SEP]` as WordPiece ids of `assets.extra/vocab.txt`, {model_card.casing(self)},
-at most {self.encoding.max_seq_length} of them.{of_query}
-Inputs, all int32 `[batch, length]`: `input_ids`, padded with 0; `input_mask`, 1 on ids and 0 on
-padding; `segment_ids`, all 0.""",
-            f"`vectors`, float32 `[batch, {self.config.hidden_size}]`, of length 1{of_sizes}",
-            model_card.PREDICT.format(input="texts.txt"))
+            (), model_card.inputs(self, "`[CLS] text [SEP]`") + of_query,
+            f"`vectors`, float32 `[batch, {self.config.hidden_size}]`, of length 1{of_sizes}")
 
     def reader(self) -> Reader:
         """Texts have vectors, pairs a similarity."""

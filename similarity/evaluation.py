@@ -6,10 +6,8 @@ from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple, Union
 import numpy as np
 
 from runs.capability import Job, Measured, Predict
-from similarity import rows
 from similarity.data import TextSet
-from similarity.nearest import Vectors, nearest
-from similarity.rows import Rows
+from similarity.nearest import nearest
 
 RECALL_AT = (1, 5, 10)
 DEPTH = 10  # of the ranks that count
@@ -35,18 +33,25 @@ class Shown(NamedTuple):
 
 def measure(job: Job, texts: TextSet, predict: Predict) -> Measured:
     """See `Capability.measure`; with --matryoshka each size is measured."""
-    with rows.predicted(texts.source(), predict, job.settings.output_dir) as matrix:
-        full = matrix.shape[1]
-        results, shown = _measured(texts, Rows(matrix, full))
-        for size in job.model.similarity.matryoshka:
-            if size != full:
-                of_size, _ = _measured(texts, Rows(matrix, size))
-                results.update({f"{name}_of_{size}": value for name, value in of_size.items()})
+    vectors = predict(texts.source())["vectors"]
+    results, shown = _measured(texts, vectors)
+    for size in job.model.similarity.matryoshka:
+        if size != vectors.shape[1]:
+            of_size, _ = _measured(texts, shortened(vectors, size))
+            results.update({f"{name}_of_{size}": value for name, value in of_size.items()})
     return Measured(results, {"num_examples": texts.num_examples, "num_texts": len(texts)},
                     shown=shown)
 
 
-def similarities(vectors: Vectors, numbers: np.ndarray) -> np.ndarray:
+def shortened(vectors: np.ndarray, size: int) -> np.ndarray:
+    """The first components of vectors [..., D], as vectors [..., size] of norm 1."""
+    if size == vectors.shape[-1]:
+        return vectors
+    norms = np.linalg.norm(vectors[..., :size], axis=-1, keepdims=True)
+    return vectors[..., :size] / np.maximum(norms, 1e-12)
+
+
+def similarities(vectors: np.ndarray, numbers: np.ndarray) -> np.ndarray:
     """The cosines of each anchor and its example's other texts, [n, s - 1]; numbers: [n, s]."""
     cosines = np.empty((len(numbers), numbers.shape[1] - 1), np.float32)
     for first in range(0, len(numbers), _BLOCK):
@@ -56,7 +61,7 @@ def similarities(vectors: Vectors, numbers: np.ndarray) -> np.ndarray:
     return cosines
 
 
-def _measured(texts: TextSet, vectors: Rows) -> Tuple[Dict[str, float], Shown]:
+def _measured(texts: TextSet, vectors: np.ndarray) -> Tuple[Dict[str, float], Shown]:
     if texts.file.has_scores:
         return _of_scores(texts, similarities(vectors, texts.numbers)[:, 0])
     return _of_retrieval(texts, vectors)
@@ -70,7 +75,7 @@ def _of_scores(texts: TextSet, cosines: np.ndarray) -> Tuple[Dict[str, float], S
         _worst(texts.numbers, scores, cosines, is_similar))
 
 
-def _of_retrieval(texts: TextSet, vectors: Rows) -> Tuple[Dict[str, float], Shown]:
+def _of_retrieval(texts: TextSet, vectors: np.ndarray) -> Tuple[Dict[str, float], Shown]:
     """Looks for each anchor's positives among all distinct texts of the other columns but the anchor itself."""
     numbers = texts.numbers
     queries, first, of_queries = np.unique(numbers[:, 0], return_index=True, return_inverse=True)
@@ -78,7 +83,7 @@ def _of_retrieval(texts: TextSet, vectors: Rows) -> Tuple[Dict[str, float], Show
     positives = of_documents.reshape(len(numbers), -1)[:, 0]
     texts_of_queries = texts.plain_anchors[first]
     place = np.minimum(np.searchsorted(documents, texts_of_queries), len(documents) - 1)
-    retrieval = retrieve(vectors.of(queries), vectors.of(documents), np.stack([of_queries, positives], axis=1),
+    retrieval = retrieve(vectors[queries], vectors[documents], np.stack([of_queries, positives], axis=1),
                          np.where(documents[place] == texts_of_queries, place, -1))
     own = similarities(vectors, numbers[:, :2])[:, 0]
     # Each query's best document that is not relevant, of those that have one.
@@ -176,8 +181,8 @@ class Retrieval(NamedTuple):
                     gains / ideal[np.minimum(self.counts, DEPTH) - 1]))}
 
 
-def retrieve(queries: Vectors, documents: Vectors, relevant: np.ndarray, same: Union[np.ndarray, int] = -1
-             ) -> Retrieval:
+def retrieve(queries: np.ndarray, documents: np.ndarray, relevant: np.ndarray,
+             same: Union[np.ndarray, int] = -1) -> Retrieval:
     """Compares queries with all documents, in blocks.
 
     Of documents with the same score the earlier one is ranked first.

@@ -220,7 +220,7 @@ def _without_numbers(table: Table, free: Sequence[int]) -> List[int]:
 def _has_ids(table: Table, position: int) -> bool:
     values = table.values(position)
     is_named = bool(table.names) and bool(_ID_NAME.fullmatch(table.names[position].strip().lower()))
-    return column_values.are_ids(values) or column_values.are_ids_with_letters(values) or (
+    return column_values.are_ids(values, with_letters=True) or (
         is_named and not column_values.holds_texts(values))
 
 

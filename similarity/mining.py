@@ -8,8 +8,8 @@ from typing import Callable, Dict, IO, Iterator, List, Sequence, Set, Tuple
 
 import numpy as np
 
-from encoder.label_types import LINE_CHARACTERS
 from engine import log
+from engine.data.text_files import LINE_CHARACTERS
 from engine.disk.parts import in_chunks
 from engine.errors import UserError
 from engine.progress import Counter, counted

@@ -3,11 +3,9 @@
 NumPy multiplies blocks, in a third of TensorFlow's time.
 """
 
-from typing import Tuple, Union
+from typing import Tuple
 
 import numpy as np
-
-from similarity.rows import Rows
 
 _QUERIES = 1024  # of a matrix product
 _DOCUMENTS = 16384  # of a matrix product: 64 MB of scores, and 25 MB of vectors with 384 values
@@ -15,11 +13,10 @@ _PAIRS = 4096  # whose products are computed one by one at a time
 # More than a score of a matrix product, of vectors of length 1, differs from the pair's own.
 _ROUNDING = 1e-5
 
-Vectors = Union[np.ndarray, Rows]  # [n, D]
 Ranking = Tuple[np.ndarray, np.ndarray]  # scores and indices of documents
 
 
-def nearest(queries: Vectors, documents: Vectors, k: int) -> Ranking:
+def nearest(queries: np.ndarray, documents: np.ndarray, k: int) -> Ranking:
     """The k documents with the largest dot products for each query, in blocks, in flat memory.
 
     Args:
@@ -37,7 +34,7 @@ def nearest(queries: Vectors, documents: Vectors, k: int) -> Ranking:
     return np.concatenate(scores), np.concatenate(indices)
 
 
-def _of_block(queries: np.ndarray, documents: Vectors, k: int) -> Ranking:
+def _of_block(queries: np.ndarray, documents: np.ndarray, k: int) -> Ranking:
     count = len(queries)
     scores, indices = np.empty((count, 0), np.float32), np.empty((count, 0), np.int64)
     least = np.full((count, 1), -np.inf, np.float32)

@@ -22,7 +22,6 @@ from typing import Dict, List, Optional, Tuple, Union
 from absl import flags
 
 from encoder import model_files
-from encoder.label_types import LINE_CHARACTERS
 from engine import log, settings
 from engine.cli import command, device_flags
 from engine.data import text_files
@@ -41,7 +40,6 @@ from similarity.nearest import Ranking, nearest
 from similarity.vectors import Encoder
 
 _CHUNK_QUERIES = 1024
-_SPACES = str.maketrans(dict.fromkeys(LINE_CHARACTERS, " "))  # in columns of TSV
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,8 +128,8 @@ class Search(Encoder, stream.Stream):
                             "query\trank\tscore\tdocument\ttext\n" if form == "tsv" else "",
                             report=lambda: self.report("the queries"))
 
-    def encode(self, rows: List[Optional[str]]) -> Encoded:
-        encoded = self.encoded([self.query_prefix + (query or "") for query in rows])
+    def encode(self, rows: List[str]) -> Encoded:
+        encoded = self.encoded([self.query_prefix + query for query in rows])
         return encoded._replace(decode=lambda predictions: zip(*nearest(
             encoded.decode(predictions), self.index.vectors, self._top_k)))
 
@@ -145,7 +143,7 @@ class Search(Encoder, stream.Stream):
                 {"score": float(score), "document": number, "text": text}
                 for score, number, text in rows]}, ensure_ascii=False) + "\n"
         return "".join(
-            "\t".join(str(field).translate(_SPACES) for field in (query, rank, *row)) + "\n"
+            "\t".join(text_files.field(str(value)) for value in (query, rank, *row)) + "\n"
             for rank, row in enumerate(rows, 1))
 
 

@@ -14,7 +14,7 @@ from runs.rows import Example
 from runs.stream import OpenModel
 from similarity import data
 from similarity.capability import TextEncoder
-from similarity.rows import shortened
+from similarity.evaluation import shortened
 
 
 class Encoder(OpenModel):
@@ -44,8 +44,7 @@ class Encoder(OpenModel):
         """Everything that determines a text's vector, under names for people."""
         return {
             **self._model.encoder_facts(),
-            # The index holds a checksum of every tensor.
-            "checkpoint": files.hash_of_file(f"{self.checkpoint.path}.index"),
+            "checkpoint": files.hash_of_file(self.checkpoint.index_file),
             "pooling": self._model.similarity.pooling, "--precision": self._precision,
             "--vector_size": self.size}
 

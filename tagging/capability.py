@@ -7,40 +7,36 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import flags
 
-from encoder import label_types, model_files, tag_set, task_json
+from encoder import label_types, tag_set, task_json
 from encoder.encoding import Encoding
 from encoder.model_files import ModelFiles
-from engine.checkpoints.checkpoints import Checkpoint
 from engine.data import text_files
 from engine.errors import UserError
 from engine.model import FittedLayer, Forward, Mode
 from modeling import BertConfig
-from runs import linear_probe, model_card, sets
+from runs import linear_probe, model_card
 from runs.capability import (
     TEXT, Capability, Card, Encoded, Job, Measured, Predict, Reader, Result, Sets, Training)
 from runs.report_page import Section
 from runs.rows import Example
 from tagging import data, evaluation, formats, model, report
 from tagging.data import SentenceSet
-from tagging.formats import Layout, TaggedFile
+from tagging.formats import TaggedFile
 from tagging.model import Tagger
 
 
-def open_files(values: flags.FlagValues) -> Dict[str, TaggedFile]:
-    """The files of the sets that the flags ask for, by the names of the sets."""
-    layout = Layout(values.word_column, values.tag_column)
-    return {name: formats.open_file(sets.find(values, name, formats.EXTENSIONS), layout,
-                                    has_tags=name != "test") for name in sets.wanted(values)}
-
-
 class EntityTagger(Capability):
-    """A model that finds entities in sentences by tagging their words."""
+    """A model that finds entities in sentences by tagging their words.
+
+    Attributes:
+        files: of a run, by the names of the sets.
+    """
     verb, unit, prediction_files = "Tagging", "windows", ("predict.*",)
     inputs = {"input_ids": 2, "input_mask": 2, "segment_ids": 2, "first_pieces": 2, "num_words": 1}
 
-    def __init__(self, tagger: Tagger, config: BertConfig, encoding: Encoding):
+    def __init__(self, files: Mapping[str, TaggedFile], tagger: Tagger, config: BertConfig, encoding: Encoding):
         super().__init__(config, encoding)
-        self.tagger = tagger
+        self.files, self.tagger = files, tagger
 
     @classmethod
     def open(cls, trained: ModelFiles) -> "EntityTagger":
@@ -50,7 +46,7 @@ class EntityTagger(Capability):
                             "(--do_train)")
         description = task_json.read(trained.folder, {"types": list, "scheme": str, "crf": bool})
         tags = tag_set.of_description(description, f"{trained.flag}={trained.path}")
-        model = cls(Tagger(tags, description["crf"]), trained.config(),
+        model = cls({}, Tagger(tags, description["crf"]), trained.config(),
                     trained.encoding(description["max_seq_length"]))
         model.require(trained.checkpoint, trained.flag)
         return model
@@ -69,14 +65,10 @@ class EntityTagger(Capability):
     def metrics(self) -> Sequence[str]:
         return "eval_f1", "eval_precision", "eval_recall", "eval_accuracy"
 
-    def require(self, checkpoint: Checkpoint, flag: str) -> None:
-        model_files.require_classifier(checkpoint, flag)
-        model_files.check_outputs(checkpoint, self.num_outputs(), flag)
-
     def load(self, job: Job, values: flags.FlagValues, training: Any = None) -> Sets:
         loaded = {name: data.load_sentences(
             file, self.tagger.tags, self.encoding, job.settings.store_dir)
-            for name, file in open_files(values).items()}
+            for name, file in self.files.items()}
         sentences = loaded.get("train")
         train = sentences and Training(
             len(sentences), sentences.content_hash, self.forward(), sentences.source,
@@ -99,8 +91,7 @@ class EntityTagger(Capability):
 
             return linear_probe.Sample(sentences.source(), indices, rows_of)
 
-        return linear_probe.fitting(
-            job, model.states_of_words(self.config), labels, "words", is_pooled=False, find=find)
+        return linear_probe.fitting(job, labels, "words", positions="first_pieces", find=find)
 
     def forward(self, *_: Any) -> Forward:
         return model.forward_of(self.config, self.tagger)
@@ -132,17 +123,13 @@ class EntityTagger(Capability):
         labels = self.tagger.tags.labels
         return Card(
             "It finds entities in sentences", labels,
-            f"""\
-`[CLS] sentence [SEP]` as WordPiece ids of `assets.extra/vocab.txt`, {model_card.casing(self)},
-at most {self.encoding.max_seq_length} of them; the program below cuts a longer sentence into windows.
-Inputs, all int32: `input_ids` `[batch, length]`, padded with 0; `input_mask`, 1 on ids and 0 on
-padding; `segment_ids`, all 0; `first_pieces` `[batch, words]`, the position in `input_ids` of each
-word's first piece, padded with 0; `num_words` `[batch]`, at least 1.""",
+            model_card.inputs(self, "`[CLS] sentence [SEP]`") + """ The others are
+`first_pieces` `[batch, words]`, the position in `input_ids` of each word's first piece, padded with 0, and
+`num_words` `[batch]`, at least 1. The program below cuts a longer sentence into windows.""",
             f"""\
 `label_index`, int32 `[batch, words]`, the labels of the words, by their numbers above: of
 the sequences that the scheme allows the best one; what stands after a sentence's last word means
-nothing. `scores`, float32 `[batch, words, {len(labels)}]`, of each label by itself""",
-            model_card.PREDICT.format(input="texts.txt"))
+nothing. `scores`, float32 `[batch, words, {len(labels)}]`, of each label by itself""")
 
     def reader(self) -> Reader:
         def encode(examples: List[Example]) -> Encoded:

@@ -6,7 +6,7 @@ is predicted with the same type, first and last word.
 
 import collections
 import os
-from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
@@ -19,46 +19,32 @@ from tagging.formats import TaggedFile
 from tagging.schemes import Entity
 
 
-class Score(NamedTuple):
-    """Counts of entities, and what follows from them; a share of nothing is 0, as in conlleval."""
-    num_true: int
-    num_predicted: int
-    num_found: int  # both true and predicted
-
-    @property
-    def precision(self) -> float:
-        """The share of the predicted entities that are true."""
-        return self.num_found / self.num_predicted if self.num_predicted else 0.0
-
-    @property
-    def recall(self) -> float:
-        """The share of the true entities that are predicted."""
-        return self.num_found / self.num_true if self.num_true else 0.0
-
-    @property
-    def f1(self) -> float:
-        """The harmonic mean of both."""
-        total = self.precision + self.recall
-        return 2 * self.precision * self.recall / total if total else 0.0
-
-
 def score(sentences: Iterable[Tuple[Sequence[Entity], Sequence[Entity]]],
-          missed: Mapping[str, int]) -> Tuple[Score, Dict[str, Score]]:
-    """The score of all entities (micro), and one for each type, in alphabetical order.
+          missed: Mapping[str, int]) -> Tuple[Sequence[float], List[Dict[str, Any]]]:
+    """Precision, recall and F1 of all entities (micro), and a row for each type, in alphabetical order.
+
+    A share of nothing is 0, as in conlleval.
 
     Args:
         sentences: true and predicted entities of each sentence.
         missed: type → the number of true entities that no tags can spell.
     """
-    true, predicted, both = (collections.Counter() for _ in range(3))
-    true.update(missed)
+    from sklearn.metrics import precision_recall_fscore_support  # takes a second
+    true = [name for name, count in missed.items() for _ in range(count)]
+    predicted = [""] * len(true)
     for expected, actual in sentences:
-        true.update(entity.type for entity in expected)
-        predicted.update(entity.type for entity in actual)
-        both.update(entity.type for entity in set(expected) & set(actual))
-    types: List[str] = sorted({*true, *predicted})
-    return (Score(*(sum(counts.values()) for counts in (true, predicted, both))),
-            {name: Score(true[name], predicted[name], both[name]) for name in types})
+        for entity in {*expected, *actual}:
+            true.append(entity.type if entity in expected else "")
+            predicted.append(entity.type if entity in actual else "")
+    types, counts = sorted({*true, *predicted} - {""}), collections.Counter(predicted)
+    if not types:
+        return (0.0, 0.0, 0.0), []
+    columns = precision_recall_fscore_support(true, predicted, labels=types, zero_division=0)
+    total = precision_recall_fscore_support(true, predicted, labels=types, average="micro", zero_division=0)
+    return tuple(map(float, total[:3])), [
+        {"type": name, "precision": float(precision), "recall": float(recall), "f1": float(f1),
+         "num_true": int(count), "num_predicted": counts[name]}
+        for name, precision, recall, f1, count in zip(types, *columns)]
 
 
 class Found(NamedTuple):
@@ -76,14 +62,11 @@ def measure(sentences: SentenceSet, predict: Predict) -> Measured:
         "labels", np.arange(len(records)), predictions["labels"].shape[1]))
     num_right = sum(int((one == other).sum()) for one, other in zip(expected, actual))
     true, predicted = (list(entities_of(sentences, labels)) for labels in (expected, actual))
-    total, per_type = score(zip(true, predicted), records.facts["missed"])
-    rows = [{"type": name, "precision": one.precision, "recall": one.recall, "f1": one.f1,
-             "num_true": one.num_true, "num_predicted": one.num_predicted}
-            for name, one in per_type.items()]
+    (precision, recall, f1), rows = score(zip(true, predicted), records.facts["missed"])
     loss = predictions["loss"].sum(dtype=np.float64) / records.lengths("first_pieces").sum()
     baseline = sentences.baseline()
     return Measured(
-        {"eval_f1": total.f1, "eval_precision": total.precision, "eval_recall": total.recall,
+        {"eval_f1": f1, "eval_precision": precision, "eval_recall": recall,
          "eval_accuracy": num_right / sum(map(len, expected)), "eval_loss": float(loss)},
         {"num_sentences": len(true), "per_type": rows}, rows,
         Found(sentences.file, true, predicted),

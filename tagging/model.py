@@ -36,14 +36,6 @@ def forward_of(config: modeling.BertConfig, tagger: Tagger) -> Forward:
     return forward
 
 
-def states_of_words(config: modeling.BertConfig) -> Forward:
-    """What the output layer reads: the prediction "features", of the words of windows, [b, w, hidden size]."""
-    def forward(features: Dict[str, tf.Tensor], mode: Mode) -> Outputs:
-        encoder = bert.build(config, features, mode)
-        return Outputs(None, {"features": encoder.get_sequence_output_at(features["first_pieces"])})
-    return forward
-
-
 def words_of(config: modeling.BertConfig, tagger: Tagger, features: Dict[str, tf.Tensor],
              mode: Mode) -> Tuple[Words, Optional[Scores]]:
     """The words of windows with the emissions of their labels, and the trained scores of a CRF.

@@ -3,6 +3,8 @@
   python -m tagging.run --data_dir=ner --do_train --do_eval ...
 """
 
+from typing import Optional
+
 from absl import flags
 
 from encoder import model_files, model_flags
@@ -10,9 +12,9 @@ from engine import settings
 from engine.cli import command
 from runs import sets, training_command
 from runs.tries import TrySettings
-from tagging import data
-from tagging.formats import Layout
-from tagging.capability import EntityTagger, open_files
+from tagging import data, formats
+from tagging.formats import Layout, TaggedFile
+from tagging.capability import EntityTagger
 from tagging.model import Tagger
 
 USAGE = """Fine-tunes BERT to find entities in sentences, on every GPU that CUDA_VISIBLE_DEVICES
@@ -47,13 +49,17 @@ def define_flags() -> flags.FlagValues:
 
 def main(values: flags.FlagValues) -> None:
     """Trains, evaluates, predicts and exports, as the flags ask."""
-    training_command.run(values, EntityTagger, lambda values: EntityTagger(
-        _tagger(values), *model_flags.load_model(values)))
+    def model_of(values: flags.FlagValues) -> EntityTagger:
+        layout = Layout(values.word_column, values.tag_column)
+        files = {name: formats.open_file(sets.find(values, name, formats.EXTENSIONS), layout, has_tags=name != "test")
+                 for name in sets.wanted(values)}
+        return EntityTagger(files, _tagger(values, files.get("train")), *model_flags.load_model(values))
+
+    training_command.run(values, EntityTagger, model_of)
 
 
-def _tagger(values: flags.FlagValues) -> Tagger:
+def _tagger(values: flags.FlagValues, train_file: Optional[TaggedFile]) -> Tagger:
     """The tagger of the training file, or else that of the trained model."""
-    train_file = open_files(values).get("train")
     if train_file:
         return Tagger(data.find_tags(train_file), values.crf)
     flag, path = model_flags.used(values) or ("--output_dir", settings.required(values, "output_dir"))

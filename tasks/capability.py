@@ -123,11 +123,6 @@ class Classifier(Capability):
     def metrics(self) -> Sequence[str]:
         return [metric.name for metric in self.classification.task.metrics]
 
-    def require(self, checkpoint: Checkpoint, flag: str) -> None:
-        """A classification layer with as many outputs."""
-        model_files.require_classifier(checkpoint, flag)
-        model_files.check_outputs(checkpoint, self.kind.num_outputs, flag)
-
     def load(self, job: Job, values: flags.FlagValues,
              training: Optional[Callable[[Job, TrainingSet], Training]] = None) -> Sets:
         task, wanted, train = self.classification.task, sets.wanted(values), None
@@ -230,17 +225,9 @@ class Classifier(Capability):
                         "which the program below makes, combining their logits by their mean")
         return Card(
             f"{does}, for {'pairs of' if self.classification.takes_pairs else 'single'} texts",
-            kind.labels, self.inputs_of(
-                "`[CLS] text [SEP]`, or `[CLS] text [SEP] text [SEP]` for a pair,",
-                "the second text and its `[SEP]`"),
-            outputs, model_card.PREDICT.format(input="texts.txt"))
-
-    def inputs_of(self, tokens: str, second_segment: str) -> str:
-        """`Card.inputs`, for these tokens, with segment_ids of 1 on the second segment."""
-        return f"""\
-{tokens} as WordPiece ids of `assets.extra/vocab.txt`, at most {self.encoding.max_seq_length} of them, {model_card.casing(self)}.
-Inputs, all int32 `[batch, length]`: `input_ids`, padded with 0; `input_mask`, 1 on ids and 0 on
-padding; `segment_ids`, 1 on {second_segment}, else 0."""
+            kind.labels, model_card.inputs(
+                self, "`[CLS] text [SEP]`, or `[CLS] text [SEP] text [SEP]` for a pair,",
+                "1 on the second text and its `[SEP]`, else 0"), outputs)
 
     def reader(self) -> Reader:
         kind, encoding = self.kind, self.encoding
@@ -280,8 +267,7 @@ def _fit(job: Job, examples: TrainingSet, kind: Kind) -> Callable[[float], Optio
         return linear_probe.Sample(examples.source(with_labels=False), indices, lambda features: linear_probe.Rows(
             features, labels if kind.labels else (labels - kind.mean) / kind.deviation))
 
-    return linear_probe.fitting(
-        job, classifier.pooled_output(job.model.config), kind, "examples", is_pooled=True, find=find)
+    return linear_probe.fitting(job, kind, "examples", find=find)
 
 
 def _learned_kind(job: Job, examples: TrainingSet) -> Kind:

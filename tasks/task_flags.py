@@ -8,6 +8,7 @@ from absl import flags
 from engine import settings
 from engine.disk import files
 from engine.errors import UserError
+from runs import sets
 from tasks import processors, user_files
 from tasks.model_folder import Classification
 from tasks.table import OWN_DATA, TASKS, find_task
@@ -15,28 +16,31 @@ from tasks.table import OWN_DATA, TASKS, find_task
 HELP_TOPIC = "Data"  # of the flags defined here
 
 
-def define(values: flags.FlagValues) -> None:
-    """Defines the flags of all three."""
-    define_named(values)
+def define(values: flags.FlagValues, *do_what: str) -> None:
+    """Defines the flags of all three, and of what is done with the sets; see `sets.define_flags`."""
+    define_named(values, *do_what)
     flags.DEFINE_string("processor", None, "Instead of --task_name: path/to/file.py:ClassName "
                         "of a DataProcessor.", flag_values=values)
 
 
-def define_named(values: flags.FlagValues) -> None:
+def define_named(values: flags.FlagValues, *do_what: str) -> None:
     """Defines the flags of a task of the table and of a user's files."""
-    flags.DEFINE_string("data_dir", None, "Directory with the task's files.",
-                        flag_values=values)
+    of_own = " Only with --task_name=file."
+    sets.define_flags(values, *do_what, notes={
+        "data_dir": " With --task_name=file, these are .tsv, .txt (tab-separated), .csv or .jsonl; else the task's files.",
+        "train_file": " With another task than file: one to use instead of the task's, in the same layout.",
+        "dev_file": of_own, "test_file": of_own})
     flags.DEFINE_string("task_name", None, f"One of {', '.join(sorted(TASKS))}; or {OWN_DATA}, "
                         "for files of your own.", flag_values=values)
     user_files.define_flags(values)
 
 
-def find(values: flags.FlagValues, sets: Sequence[str],
+def find(values: flags.FlagValues, names: Sequence[str],
          trained: Optional[Classification] = None) -> Classification:
     """The task that the flags choose.
 
     Args:
-        sets: the sets that the run needs, of "train", "dev" and "test", in this order.
+        names: of the sets that the run needs: "train", "dev" and "test", in this order.
         trained: what a trained model classifies; without it, the labels are those of the training
             file.
     """
@@ -47,7 +51,7 @@ def find(values: flags.FlagValues, sets: Sequence[str],
         refuse_own_data_flags(values, ("data_dir",))
         name, task = values.processor, processors.make_task(values.processor, settings.required(values, "data_dir"))
     elif settings.required(values, "task_name") == OWN_DATA:
-        name, task = OWN_DATA, user_files.make_task(values, sets, trained)
+        name, task = OWN_DATA, user_files.make_task(values, names, trained)
     else:
         refuse_own_data_flags(values, ("data_dir", "train_file"))
         try:

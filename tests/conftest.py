@@ -203,7 +203,7 @@ def plain_session() -> tf.Session:
 
 
 def cpu_devices(num_replicas: int) -> devices.Devices:
-    return devices.find_devices(num_cpu_replicas=num_replicas)
+    return devices.find_devices(devices.DeviceSettings(num_cpu_replicas=num_replicas))
 
 
 def googles(name: str):

@@ -33,8 +33,8 @@ class Machine(NamedTuple):
     def devices(self, cell: "Cell") -> Devices:
         """What a training of the cell runs on."""
         if self.toy:
-            return devices.find_devices(num_cpu_replicas=cell.num_cards * cell.replicas_per_card)
-        return devices.find_devices(num_gpus=cell.num_cards, replicas_per_gpu=cell.replicas_per_card)
+            return devices.find_devices(devices.DeviceSettings(num_cpu_replicas=cell.num_cards * cell.replicas_per_card))
+        return devices.find_devices(devices.DeviceSettings(num_gpus=cell.num_cards, replicas_per_gpu=cell.replicas_per_card))
 
     def config(self, name: str, **changes: Any) -> modeling.BertConfig:
         """A BERT "mini", "base" or "large"."""

@@ -14,7 +14,7 @@ from benchmarks.gpu_stages.common import Cell, Machine
 
 import tensorflow.compat.v1 as tf
 from encoder import classifier
-from engine.devices.devices import BFLOAT16, FLOAT16, FLOAT32, Devices, find_devices
+from engine.devices.devices import BFLOAT16, FLOAT16, FLOAT32, Devices, DeviceSettings, find_devices
 
 BATCH, STEPS = 16, 20
 # The largest share of the weights' change in which a training may differ from float32 on the CPU. In
@@ -48,7 +48,7 @@ def _trained(machine: Machine, cell: Cell, devices: Optional[Devices] = None
     """The weights before and after some steps with clipping, without dropout; None: on the CPU."""
     config = machine.config(cell.size, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     source = common.examples(config, machine.length(cell.length), label_ids=common.classes)
-    forward, devices = classifier.forward_of(config, 2), devices or find_devices(num_cpu_replicas=1)
+    forward, devices = classifier.forward_of(config, 2), devices or find_devices(DeviceSettings(num_cpu_replicas=1))
     with common.saved_model(forward, source) as start, tempfile.TemporaryDirectory() as directory:
         common.train(cell, BATCH // devices.num_replicas, forward, source, devices, STEPS, directory,
                      start)

@@ -69,7 +69,7 @@ def augment(model: str, data_dir: str, shows_text: str = "") -> float:
 
 def rewrite(texts: str, pool_file: str, trained: str) -> float:
     """Scored pairs a second."""
-    model, _, _, pairs = slots_and_phrases(texts, pool_file, trained)
+    model, _, pairs = slots_and_phrases(texts, pool_file, trained)
     tokenizer = tokenization.FullTokenizer(model.encoding.vocab_file)
     with tf.Graph().as_default() as graph:
         inputs = {name: tf.placeholder(tf.int32, [1, LENGTH])

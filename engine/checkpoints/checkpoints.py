@@ -44,6 +44,11 @@ class Checkpoint(NamedTuple):
             new: self.stored_names.get(name, name) for new, name in names.items()}, rows)
 
     @property
+    def index_file(self) -> str:
+        """The file that stands for the content of all: it holds a checksum of every tensor."""
+        return f"{self.path}.index"
+
+    @property
     def is_as_stored(self) -> bool:
         """Whether all variables have their names and values in the files."""
         return not self.rows and all(name == stored for name, stored in self.stored_names.items())

@@ -11,6 +11,7 @@ from absl import flags
 from engine import log, settings
 from engine.cli import command
 from engine.devices import devices, gpus, runtime, xla_tools
+from engine.devices.devices import DeviceSettings
 from engine.disk import files
 from engine.errors import UserError
 from engine.settings import setting
@@ -19,32 +20,6 @@ from engine.workers.cluster import from_environment
 from engine.workers.coordination import NO_PEERS, Peers
 
 _TPU_ONLY = "TPU only; ignored."
-
-
-@dataclasses.dataclass(frozen=True)
-class DeviceSettings:
-    """Which devices to use, and how many replicas."""
-    topic = "Devices"
-    num_gpus: Optional[int] = setting(
-        None, "Number of GPUs to use, of those that CUDA_VISIBLE_DEVICES shows; by default all of "
-        "them; 0 for the CPU.", between=(0, devices.MOST_REPLICAS))
-    n_gpus: Optional[int] = setting(
-        None, "The same as --num_gpus.", between=(0, devices.MOST_REPLICAS))
-    replicas_per_gpu: int = setting(
-        1, "Replicas on each GPU; more than one can help if short sequences leave a GPU idle.",
-        between=(1, devices.MOST_REPLICAS))
-    num_cpu_replicas: Optional[int] = setting(
-        None, "Replicas on virtual CPU devices, to try several replicas without a GPU.",
-        between=(1, devices.MOST_REPLICAS))
-    all_reduce: Optional[str] = setting(
-        None, "Algorithm that adds up gradients over replicas, by default the best one for the "
-        "devices; with several machines nccl or ring.", choices=sorted(devices.ALL_REDUCE))
-    peer_timeout: float = setting(
-        300.0, "With several machines: seconds to retry connecting to the others at the start.",
-        positive=True)
-    heartbeat_timeout: float = setting(
-        60.0, "With several machines: seconds without a heartbeat after which another worker "
-        "counts as lost, and the run ends.", positive=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,14 +64,6 @@ def join_workers(values: flags.FlagValues) -> Peers:
     return peers
 
 
-def num_gpus(wanted: DeviceSettings) -> Optional[int]:
-    """The value of --num_gpus or --n_gpus. Raises a UserError if they disagree."""
-    if None not in (wanted.num_gpus, wanted.n_gpus) and wanted.num_gpus != wanted.n_gpus:
-        raise UserError(f"--num_gpus={wanted.num_gpus} and --n_gpus={wanted.n_gpus} are the same "
-                        "flag and disagree; give one of them")
-    return wanted.n_gpus if wanted.num_gpus is None else wanted.num_gpus
-
-
 def find_devices(values: flags.FlagValues, training: bool, peers: Peers = NO_PEERS) -> devices.Devices:
     """The devices that the flags select, for which TensorFlow is set up.
 
@@ -111,18 +78,10 @@ def find_devices(values: flags.FlagValues, training: bool, peers: Peers = NO_PEE
         runtime.prepare_xla()
     precision = devices.chosen_precision(values)
     tensor_float_32 = runtime.allow_tensor_float_32(precision != devices.FLOAT32)
-    chosen = num_gpus(wanted)
-    own = devices.find_devices(
-        num_gpus=chosen,
-        gpus_flag="--num_gpus" if wanted.n_gpus is None else "--n_gpus",
-        replicas_per_gpu=wanted.replicas_per_gpu,
-        num_cpu_replicas=wanted.num_cpu_replicas,
-        all_reduce=wanted.all_reduce,
-        training=training,
-        peers=peers)._replace(dtype=devices.dtype_of(precision))
+    own = devices.find_devices(wanted, training=training, peers=peers)._replace(dtype=devices.dtype_of(precision))
     if xla is True and own.kind == "GPU":
         xla_tools.check_here()
-    is_chosen = chosen is not None or wanted.num_cpu_replicas or gpus.are_hidden()
+    is_chosen = wanted.cards is not None or wanted.num_cpu_replicas or gpus.are_hidden()
     if training and own.kind == "CPU" and not is_chosen:
         log.warn(f"no GPU is visible to TensorFlow ({gpus.visibility()}): running on the CPU, which "
                  "is many times slower")

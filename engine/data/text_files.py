@@ -3,7 +3,6 @@
 Every row comes with its line number, from 1. The caller interprets it.
 """
 
-import collections
 import csv
 import itertools
 import json
@@ -11,7 +10,7 @@ import os
 import re
 import threading
 from typing import (
-    Any, BinaryIO, Callable, Deque, Dict, Iterable, Iterator, List, Optional, Pattern, Sequence, Tuple,
+    Any, BinaryIO, Callable, Dict, Iterator, List, NamedTuple, Optional, Pattern, Sequence, Tuple,
     Union)
 
 from engine import log
@@ -25,9 +24,19 @@ Row = Tuple[int, List[str]]
 # Extension of the file's name → format.
 FORMATS = {".tsv": "tsv", ".txt": "tsv", ".csv": "csv", ".jsonl": "jsonl"}
 
+LINE_CHARACTERS = frozenset("\t\r\n")  # that end a column or a line
+_AS_SPACES = str.maketrans(dict.fromkeys(LINE_CHARACTERS, " "))
 # Byte order marks of a line: in concatenated files also a later one has them.
 _MARKS = re.compile("\ufeff*")
 MARKS_OF_COLUMNS = re.compile("(?:\ufeff+(?![ \t]))?")  # not one that is a column
+
+
+class Unread(NamedTuple):
+    """In the place of a row that cannot be read; false."""
+    reason: str
+
+    def __bool__(self) -> bool:
+        return False
 
 
 class OddRows:
@@ -37,7 +46,6 @@ class OddRows:
 
     Attributes:
         first: the reason of the first, or "".
-        reasons: the errors of unread rows, in order, if they are kept; a row's writer takes its own.
 
     Args:
         become: what happens to bad rows, for the warning: "have no prediction".
@@ -45,24 +53,15 @@ class OddRows:
             end of the command.
     """
 
-    def __init__(self, become: str, *, keeps_reasons: bool = False, skips_lines: bool = False):
+    def __init__(self, become: str, *, skips_lines: bool = False):
         self._become, self._count, self.first, self.skips_lines = become, 0, "", skips_lines
         self._lock = threading.Lock()  # one thread reads while another predicts
-        self.reasons: Deque[str] = collections.deque(maxlen=None if keeps_reasons else 0)
 
     def add(self, reason: Any) -> None:
         """Counts a row, and keeps the reason of the first."""
         with self._lock:
             self._count += 1
             self.first = self.first or str(reason)
-
-    def after(self, rows: Iterable[Any], num_done: int, unread: Any = None) -> Iterator[Any]:
-        """Skips the first `num_done` rows, and drops the reasons of the `unread` ones among them."""
-        rows = iter(rows)
-        for row in itertools.islice(rows, num_done):
-            if row is unread:
-                self.reasons.popleft()
-        return rows
 
     def report(self, num_rows: int, may_be_all: bool = False) -> None:
         """Warns once of all bad rows; an error if all of the `num_rows` are bad, and may not be."""
@@ -72,8 +71,8 @@ class OddRows:
             log.warn(f"{self._count:,} of {num_rows:,} {self._become}; the first: {self.first}")
 
 
-def attempt(odd: Optional[OddRows], otherwise: Any, read: Callable[..., Any], *args: Any) -> Any:
-    """Returns read(*args). After a UserError, `odd` counts the row and `otherwise` is returned.
+def attempt(odd: Optional[OddRows], read: Callable[..., Any], *args: Any) -> Any:
+    """Returns read(*args). After a UserError, `odd` counts the row, and it is returned as `Unread`.
 
     Without `odd` the error is raised.
     """
@@ -83,8 +82,7 @@ def attempt(odd: Optional[OddRows], otherwise: Any, read: Callable[..., Any], *a
         if odd is None:
             raise
         odd.add(error)
-        odd.reasons.append(str(error))
-        return otherwise
+        return Unread(str(error))
 
 
 def input_format(path: str) -> str:
@@ -116,14 +114,19 @@ def output_format(path: Optional[str], given: Optional[str]) -> str:
     return given or ("jsonl" if extension == ".jsonl" else "tsv")
 
 
-def tsv_rows(path: Path, odd: Optional[OddRows] = None) -> Iterator[Tuple[int, Optional[List[str]]]]:
+def field(text: str) -> str:
+    """The text as a column of TSV: with spaces for what ends a column or a line."""
+    return text.translate(_AS_SPACES)
+
+
+def tsv_rows(path: Path, odd: Optional[OddRows] = None) -> Iterator[Tuple[int, Union[List[str], Unread]]]:
     """Tab-separated fields. No quoting: quotes are text.
 
     Args:
         odd: see `lines`.
     """
     for line_number, line in lines(path, odd=odd):
-        yield line_number, None if line is None else line.split("\t")
+        yield line_number, line if isinstance(line, Unread) else line.split("\t")
 
 
 def csv_rows(path: Path) -> Iterator[Row]:
@@ -151,7 +154,7 @@ def csv_rows(path: Path) -> Iterator[Row]:
 
 
 def json_rows(path: Path, names: Sequence[str], list_name: Optional[str] = None,
-              odd: Optional[OddRows] = None) -> Iterator[Tuple[int, Optional[List[str]]]]:
+              odd: Optional[OddRows] = None) -> Iterator[Tuple[int, Union[List[str], Unread]]]:
     """The values of these keys in the object of each line; only `list_name` may be a list or
     an object."""
     def values_in(line_number: int, value: dict) -> List[str]:
@@ -171,16 +174,16 @@ def json_objects(path: Path, odd: Optional[OddRows] = None, read: Callable[[int,
     """read(line number, object) for each line that is not blank.
 
     Args:
-        odd: counts bad lines, which yield None; see also `lines`.
+        odd: counts bad lines, which come as `Unread`; see also `lines`.
     """
     def of_line(line_number: int, line: str) -> Any:
         return read(line_number, json_object(path, line_number, line))
 
     for line_number, line in lines(path, odd=odd):
-        if line is None:
-            yield line_number, None
+        if isinstance(line, Unread):
+            yield line_number, line
         elif line.strip():
-            yield line_number, attempt(odd, None, of_line, line_number, line)
+            yield line_number, attempt(odd, of_line, line_number, line)
 
 
 def _refuse_constant(name: str) -> None:
@@ -242,13 +245,13 @@ def as_text(where: str, name: str, value: Any, may_be_list: bool = False) -> Any
 
 
 def lines(path: Union[Path, ArrivingLines], records: str = parts.LINES, odd: Optional[OddRows] = None,
-          marks: Pattern = _MARKS) -> Iterator[Tuple[int, Optional[str]]]:
+          marks: Pattern = _MARKS) -> Iterator[Tuple[int, Union[str, Unread]]]:
     """The number and the text of each line, without line ends and byte order marks.
 
     Args:
         path: a file, a part of one, or standard input.
         records: what a part of a file has whole; see `parts`.
-        odd: counts the lines that are not UTF-8, if it skips lines; they yield None.
+        odd: counts the lines that are not UTF-8, if it skips lines; they come as `Unread`.
         marks: the byte order marks to leave out, also MARKS_OF_COLUMNS.
     """
     if isinstance(path, ArrivingLines):
@@ -266,7 +269,7 @@ def lines(path: Union[Path, ArrivingLines], records: str = parts.LINES, odd: Opt
 
 
 def lines_of(file: Union[BinaryIO, ArrivingLines], name: str, odd: Optional[OddRows] = None,
-             marks: Pattern = _MARKS) -> Iterator[Tuple[int, Optional[str]]]:
+             marks: Pattern = _MARKS) -> Iterator[Tuple[int, Union[str, Unread]]]:
     """Like `lines`, for an open file of this name."""
     # Bytes: only "\n" ends a line, and other line ends of Unicode are text.
     for line_number in itertools.count(1):
@@ -276,8 +279,8 @@ def lines_of(file: Union[BinaryIO, ArrivingLines], name: str, odd: Optional[OddR
         yield line_number, _decoded(odd, name, line_number, line, marks)
 
 
-def _decoded(odd: Optional[OddRows], *line: Any) -> Optional[str]:
-    return attempt(odd, None, _decode, *line) if odd and odd.skips_lines else _decode(*line)
+def _decoded(odd: Optional[OddRows], *line: Any) -> Union[str, Unread]:
+    return attempt(odd, _decode, *line) if odd and odd.skips_lines else _decode(*line)
 
 
 def _decode(path: str, line_number: int, line: bytes, marks: Pattern) -> str:

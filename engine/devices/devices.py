@@ -4,6 +4,7 @@ Only this file makes strategies.
 """
 
 import contextlib
+import dataclasses
 import os
 import re
 import resource
@@ -16,6 +17,7 @@ from engine import log
 from engine.devices import gpus, runtime
 from engine.errors import UserError
 from engine.progress import counted
+from engine.settings import setting
 from engine.workers.cluster import ALONE, Cluster
 from engine.workers.coordination import NO_PEERS, Peers
 
@@ -143,22 +145,50 @@ ALL_REDUCE = {
 }
 
 
-def find_devices(*,
-                 num_gpus: Optional[int] = None,
-                 gpus_flag: str = "--num_gpus",
-                 replicas_per_gpu: int = 1,
-                 num_cpu_replicas: Optional[int] = None,
-                 all_reduce: Optional[str] = None,
-                 training: bool = True,
+@dataclasses.dataclass(frozen=True)
+class DeviceSettings:
+    """Which devices to use, and how many replicas."""
+    topic = "Devices"
+    num_gpus: Optional[int] = setting(
+        None, "Number of GPUs to use, of those that CUDA_VISIBLE_DEVICES shows; by default all of "
+        "them; 0 for the CPU.", between=(0, MOST_REPLICAS))
+    n_gpus: Optional[int] = setting(
+        None, "The same as --num_gpus.", between=(0, MOST_REPLICAS))
+    replicas_per_gpu: int = setting(
+        1, "Replicas on each GPU; more than one can help if short sequences leave a GPU idle.",
+        between=(1, MOST_REPLICAS))
+    num_cpu_replicas: Optional[int] = setting(
+        None, "Replicas on virtual CPU devices, to try several replicas without a GPU.",
+        between=(1, MOST_REPLICAS))
+    all_reduce: Optional[str] = setting(
+        None, "Algorithm that adds up gradients over replicas, by default the best one for the "
+        "devices; with several machines nccl or ring.", choices=sorted(ALL_REDUCE))
+    peer_timeout: float = setting(
+        300.0, "With several machines: seconds to retry connecting to the others at the start.",
+        positive=True)
+    heartbeat_timeout: float = setting(
+        60.0, "With several machines: seconds without a heartbeat after which another worker "
+        "counts as lost, and the run ends.", positive=True)
+
+    @property
+    def cards_flag(self) -> str:
+        """The flag that gives the number of cards, or can give it."""
+        return "--num_gpus" if self.n_gpus is None else "--n_gpus"
+
+    @property
+    def cards(self) -> Optional[int]:
+        """The value of --num_gpus or --n_gpus. Raises a UserError if they disagree."""
+        if None not in (self.num_gpus, self.n_gpus) and self.num_gpus != self.n_gpus:
+            raise UserError(f"--num_gpus={self.num_gpus} and --n_gpus={self.n_gpus} are the same "
+                            "flag and disagree; give one of them")
+        return self.n_gpus if self.num_gpus is None else self.num_gpus
+
+
+def find_devices(wanted: DeviceSettings = DeviceSettings(), *, training: bool = True,
                  peers: Peers = NO_PEERS) -> Devices:
     """Picks the devices of a run and sets up TensorFlow for them.
 
     Args:
-        num_gpus: how many of the visible cards to use; None for all, 0 for the CPU.
-        gpus_flag: the flag that gave it, or can give it, for messages.
-        replicas_per_gpu: logical devices on each card.
-        num_cpu_replicas: the number of replicas on virtual CPU devices; None to use cards.
-        all_reduce: a key of ALL_REDUCE; None for the best one for these devices.
         training: False for inference. On the CPU each core then runs its own step, which is
             faster than dividing each operation of one step among all cores.
         peers: the other workers of a training. Each has its own devices, as many as the others.
@@ -166,34 +196,34 @@ def find_devices(*,
     Raises:
         UserError: a card does not exist or this TensorFlow cannot use it, or the choices exclude
             each other. If the machine has cards and TensorFlow sees none, the CPU is used only if
-            the arguments ask for it.
+            the settings ask for it.
     """
-    if num_gpus and num_cpu_replicas:
-        raise UserError(
-            f"{gpus_flag}={num_gpus} and --num_cpu_replicas={num_cpu_replicas} exclude each other")
-    num_gpus = 0 if num_cpu_replicas else _num_gpus(num_gpus, gpus_flag, replicas_per_gpu)
-    if replicas_per_gpu > 1 and not num_gpus:
-        raise UserError(f"--replicas_per_gpu={replicas_per_gpu} needs a GPU, and this run uses the "
-                        f"CPU ({gpus.visibility()}): give --num_cpu_replicas={replicas_per_gpu} instead")
-    all_reduce = _all_reduce(all_reduce, num_gpus, replicas_per_gpu, peers.cluster)
-    devices = (_gpu_devices(num_gpus, replicas_per_gpu, all_reduce) if num_gpus
-               else _cpu_devices(num_cpu_replicas or 1, all_reduce, training))
+    if wanted.cards and wanted.num_cpu_replicas:
+        raise UserError(f"{wanted.cards_flag}={wanted.cards} and --num_cpu_replicas={wanted.num_cpu_replicas} "
+                        "exclude each other")
+    num_gpus, per_gpu = 0 if wanted.num_cpu_replicas else _num_gpus(wanted), wanted.replicas_per_gpu
+    if per_gpu > 1 and not num_gpus:
+        raise UserError(f"--replicas_per_gpu={per_gpu} needs a GPU, and this run uses the "
+                        f"CPU ({gpus.visibility()}): give --num_cpu_replicas={per_gpu} instead")
+    all_reduce = _all_reduce(wanted.all_reduce, num_gpus, per_gpu, peers.cluster)
+    devices = (_gpu_devices(num_gpus, per_gpu, all_reduce) if num_gpus
+               else _cpu_devices(wanted.num_cpu_replicas or 1, all_reduce, training))
     return devices._replace(peers=peers)
 
 
-def _num_gpus(wanted: Optional[int], flag: str, replicas_per_gpu: int) -> int:
+def _num_gpus(wanted: DeviceSettings) -> int:
     """The number of cards to use: those wanted, or all visible ones."""
-    if wanted == 0:
+    if wanted.cards == 0:
         return 0
-    gpus.check_seen(flag)
+    gpus.check_seen(wanted.cards_flag)
     visible = runtime.visible_gpu_count()
-    if wanted and wanted > visible:
+    if wanted.cards and wanted.cards > visible:
         remedy = (f"ask for at most {visible}, or show it more cards; for more replicas than cards "
                   "there is --replicas_per_gpu" if visible else "show it cards, or use the CPU: "
-                  f"--num_cpu_replicas={wanted * replicas_per_gpu} instead")
-        raise UserError(f"{flag}={wanted}, but TensorFlow sees {counted(visible, 'GPUs')} "
+                  f"--num_cpu_replicas={wanted.cards * wanted.replicas_per_gpu} instead")
+        raise UserError(f"{wanted.cards_flag}={wanted.cards}, but TensorFlow sees {counted(visible, 'GPUs')} "
                         f"({gpus.visibility()}); {remedy}")
-    return wanted or visible
+    return wanted.cards or visible
 
 
 def _all_reduce(chosen: Optional[str], num_gpus: int, replicas_per_gpu: int,

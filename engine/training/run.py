@@ -81,7 +81,8 @@ def _is_finished(run: Run) -> bool:
     of_all = f" of {last_step}" if newest.global_step == last_step and not length else ""
     log.info(f"{output_dir} is already trained to step {newest.global_step}{of_all}: nothing is left "
              "to train" + (f" ({length})" if length else ""))
-    changes = run_record.changes(record, run.settings.recorded()) if record else {}
+    given = {name: value for name, value in run.settings.recorded().items() if value is not None}
+    changes = run_record.changed(record.settings, given) if record else {}
     for name in sorted(changes.keys() - recorded(run.settings.length).keys() - {"--gradient_accumulation_steps"}):
         log.warn(f"{name} has no effect, since nothing is left to train: {changes[name]}")
     if not record:  # another program's folder

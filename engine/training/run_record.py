@@ -154,7 +154,7 @@ def check(output_dir: str, facts: Mapping[str, Any]) -> None:
     if not record or not checkpoints.latest(output_dir):
         return
     # Until version 2.0, distillation recorded some of today's facts among the settings alone.
-    for name, change in _changes({**record.settings, **record.facts}, facts).items():
+    for name, change in changed({**record.settings, **record.facts}, facts).items():
         raise UserError(f"--output_dir={output_dir} belongs to a run with another {name}: "
                         f"{change}; use another --output_dir")
 
@@ -171,7 +171,7 @@ def check_model(folder: str, flag: str, facts: Mapping[str, Any]) -> None:
     """Raises a UserError if a model's facts differ from the run.json of its folder. `flag`: names the model."""
     known = (load(folder) or Record({}, {})).facts
     facts = {name: facts[name] for name in facts.keys() & known.keys() - {"task"}}  # which only its training names
-    for name, change in _changes(known, facts).items():
+    for name, change in changed(known, facts).items():
         line = f"{flag}: its {name} is not that of its training, as {FILE} says: {change}"
         if not isinstance(known[name], list) or set(facts[name]) == set(known[name]):
             raise UserError(f"{line}; a file in {folder} was changed, or is another model's: put the model's own there")
@@ -207,7 +207,7 @@ def resume(output_dir: str, record: Record, course: Course, allow_batch_change: 
     size, sizes = record.settings[GLOBAL_BATCH_SIZE], list(course.batches)
     if not checkpoint:
         return sizes
-    changes, step = _changes((earlier or record).settings, record.settings), checkpoint.global_step
+    changes, step = changed((earlier or record).settings, record.settings), checkpoint.global_step
     if GLOBAL_BATCH_SIZE in changes and not allow_batch_change:
         done = course.share_after(step)
         raise UserError(f"--output_dir={output_dir} belongs to a run with another {GLOBAL_BATCH_SIZE}: "
@@ -263,15 +263,11 @@ def write(output_dir: str, record: Record) -> None:
 def difference(output_dir: str, record: Record) -> str:
     """Describes how a directory's run differs from `record`, in what that has; empty if it does not."""
     earlier = load(output_dir) or Record({}, {})
-    found = {**_changes(earlier.facts, record.facts), **_changes(earlier.settings, record.settings)}
+    found = {**changed(earlier.facts, record.facts), **changed(earlier.settings, record.settings)}
     return next((f"{name}: {change}" for name, change in found.items()), "")
 
 
-def changes(record: Record, settings: Mapping[str, Any]) -> Dict[str, str]:
-    """The settings that a record has otherwise, by their flags, and how; None counts as not given."""
-    return _changes(record.settings, {name: value for name, value in settings.items() if value is not None})
-
-
-def _changes(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> Dict[str, str]:
+def changed(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> Dict[str, str]:
+    """The values of `now` that were others, by their names, and how."""
     changes = {name: provenance.change(earlier.get(name), value) for name, value in now.items()}
     return {name: change for name, change in changes.items() if change}

@@ -1,27 +1,9 @@
-"""Neighbours by word vectors are the nearest by cosine, and a file's broken line is named."""
+"""Files of word vectors: formats are read, and a broken line is named."""
 
-import numpy as np
 import pytest
 
 from augmentation import word_vectors
 from engine.errors import UserError
-
-def letters(number: int) -> str:
-    return "".join(chr(ord("a") + int(digit)) for digit in str(number))
-
-
-def test_the_neighbours_are_the_nearest_by_cosine_among_the_first_lines(tmp_path, monkeypatch):
-    monkeypatch.setattr(word_vectors, "_MAX_LINES", 150)
-    path, matrix = tmp_path / "vectors.txt", np.random.RandomState(0).normal(size=[200, 5])
-    path.write_text("".join(f"{letters(index)} {' '.join(map(str, vector))}\n"
-                            for index, vector in enumerate(matrix)))
-    vectors = word_vectors.load(str(path))
-    matrix = matrix[:150] / np.linalg.norm(matrix[:150], axis=1, keepdims=True)
-    for index in range(0, 150, 3):
-        nearest = np.argsort(-matrix @ matrix[index])[1:7]  # the first is the word itself
-        assert vectors.nearest(letters(index), 6) == list(map(letters, nearest))
-    assert vectors.nearest("missing", 6) == []
-    assert len(vectors.nearest(letters(0), 1000)) == 149
 
 
 @pytest.mark.parametrize("content", [

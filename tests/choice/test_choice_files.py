@@ -5,6 +5,7 @@ import json
 import pytest
 
 from choice import files
+from engine.data.text_files import OddRows, Unread
 from engine.errors import UserError
 from runs.rows import Example
 
@@ -157,3 +158,13 @@ def test_answers_as_pandas_writes_them_and_answers_that_name_nothing(tmp_path):
     ("What does get_value do?", "What does get_value do? old")])
 def test_a_choice_takes_the_place_of_a_blank_and_of_no_part_of_a_word(question, expected):
     assert files.Question("A text.", question, ["old"], [], "").texts() == ("A text.", expected)
+
+
+def test_an_object_without_keys_is_a_question_that_cannot_be_read(tmp_path):
+    question = {"question": "Where is the cat?", "A": "on the mat", "B": "on the log"}
+    path = tmp_path / "questions.jsonl"
+    path.write_text("".join(json.dumps(each) + "\n" for each in (question, {}, question)))
+    odd = OddRows("have no answer")
+    first, unread, last = files.read_questions(files.UNKNOWN, str(path), {}, None, odd)[0]
+    assert first == last == Example(tuple(question.values()))
+    assert unread == Unread(odd.first) == Unread(f"{path}, line 2: there is no 'question'")

@@ -7,7 +7,7 @@ import pytest
 
 from choice import data, files, model, run
 from choice_files import made_up, write
-from commands import ends_with_error, run_here
+from commands import ends_with_error, results_of, run_here
 from conftest import on_tensorflow_1, on_tensorflow_2, plain_session
 from engine.model import INFERENCE
 from reproducible_model import write_model
@@ -35,7 +35,7 @@ def lines_of(path):
 
 @on_tensorflow_1
 def test_it_learns_and_says_what_it_chose(trained):
-    results = json.loads((trained / "out" / "eval_results.json").read_text())
+    results = results_of(trained / "out")
     assert results["eval_accuracy"] > 0.9 and results["num_examples"] == 40
     shares = [list(map(float, line.split("\t"))) for line in lines_of(trained / "out" / "test_results.tsv")]
     chosen = [int(line) for line in lines_of(trained / "out" / "predict.txt")]

@@ -1,13 +1,11 @@
 """Lines of standard input are answered as they arrive, and batched when many are there."""
 
-import json
 import os
 import threading
 
 import pytest
 
-import processes
-from commands import arguments, run_here
+from commands import answers_one_by_one, run_here
 from engine.disk.parts import ArrivingLines, in_chunks
 from rewriting import run
 from rewriting.slot_files import SlotExample
@@ -67,24 +65,8 @@ def scorer(tiny_model, tmp_path_factory):
     return folder / "out"
 
 
-def answers_one_by_one(module, model, lines, **flags):
-    """A command's answers to lines that are sent one by one, each after an answer; and its log."""
-    process = processes.start(["-m", module, *arguments(dict(
-        output_dir=model, format="jsonl", num_gpus=0, **flags))], stdin=-1)
-    answers = []
-    for line in lines:
-        process.stdin.write(line + "\n")
-        process.stdin.flush()
-        answers.append(process.stdout.readline())
-    process.stdin.close()
-    process.stdin = None
-    rest, errors = process.communicate(timeout=600)
-    assert process.returncode == 0 and not rest, errors
-    return [json.loads(answer) for answer in answers], errors
-
-
 def test_a_worker_for_pairs_lives_on_after_an_odd_line(scorer):
-    answers, errors = answers_one_by_one("runs.predict", scorer, [
+    answers, errors = answers_one_by_one("runs.predict", output_dir=scorer, lines=[
         "no tab", "sees\tthe cat [MASK] .", "sees\tthe cat .", "tree\ta “““““.", "tree\ta ““““."])
     assert ["error" in answer for answer in answers] == [True, False, True, False, False]
     assert "standard input, line 1" in answers[0]["error"]
@@ -96,6 +78,6 @@ def test_rewrite_answers_a_line_before_it_gets_the_next_one_although_its_pool_ha
     (tmp_path / "pool.csv").write_text("text,id\nthe dog sees a bird,1\nx,y,z\na bird likes it,2\n")
     texts = made_up_texts(3)
     answers, errors = answers_one_by_one(
-        "rewriting.rewrite", scorer, texts, pool_file=tmp_path / "pool.csv")
+        "rewriting.rewrite", texts, output_dir=scorer, pool_file=tmp_path / "pool.csv")
     assert [answer["text"] for answer in answers] == texts
     assert "pool.csv, line 3: 3 columns" in errors

@@ -3,7 +3,6 @@
 Every case is done to the files and flags of a command that would work.
 """
 
-import json
 import pathlib
 import shutil
 
@@ -12,8 +11,8 @@ import pytest
 from bad_input import (
     CSV_GOOD, CSV_HEADER, DATA, GOOD, HEADER, JSON_GOOD, PROCESSOR, Case,
     assert_nothing_half_written, assert_refused, config, content, csv, cut, directory, flags_set,
-    in_turn, jsonl, missing, numbers, processor, row, variables, with_outputs)
-from commands import ends_with_error, run_here
+    in_turn, jsonl, missing, processor, row, variables, with_outputs)
+from commands import ends_with_error, results_of, run_here
 from conftest import TinyModel
 
 
@@ -50,10 +49,6 @@ CASES = {
     "an empty label": Case(row("\tthe cat\n"), ("train.tsv, line 22: the label is ''",)),
     "one label for all": Case(content("train.tsv", HEADER + "yes\tcat\n" * 20),
                               ("train.tsv", "every label is 'yes'", "--label_column")),
-    "one label that is no number among fractions": Case(
-        content("train.tsv", HEADER + "0.5\tcat\nnan\tdog\n1.5\tbird\n"),
-        ("train.tsv, line 3", "'nan'", "2 of 3", "--label_kind=classes")),
-    "a number that is a word": Case(numbers("high"), ("train.tsv, line 3", "'high'", "number")),
     # Bytes.
     "a line in Latin-1": Case(row("yes\tcaf\xe9\n".encode("latin-1")),
                               ("train.tsv, line 22", "UTF-8", "iconv")),
@@ -177,7 +172,7 @@ def test_rows_that_are_odd_and_harmless_are_taken_and_counted(command_line, caps
     assert warnings == [f"WARNING: {path}: skipped 2 blank lines",
                         f"WARNING: {path}: 2 examples have an empty text"]
     assert "23 examples x 1 epoch" in said
-    assert json.loads((folder / "out" / "eval_results.json").read_text())["num_examples"] == 3
+    assert results_of(folder / "out")["num_examples"] == 3
 
 
 def test_the_command_that_the_cases_damage_is_a_good_one(command_line, capsys):

@@ -203,8 +203,7 @@ def test_tables_in_pages_are_those_of_the_newest_results():
 def test_the_jobs_of_kubernetes_are_a_cluster_of_all_their_pods():
     """Each pod's variable, as Kubernetes makes it, names the pod's own address under the service."""
     yaml = pytest.importorskip("yaml")
-    with open(os.path.join(ROOT, "docs", "several-machines.md"), encoding="utf-8") as page:
-        text, = re.findall(r"```yaml\n(.*?)```", page.read(), re.DOTALL)
+    text, = blocks("docs/several-machines.md", "yaml")
     service, job = yaml.safe_load_all(text)
     pod = job["spec"]["template"]["spec"]
     (container,), name = pod["containers"], job["metadata"]["name"]

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from commands import ends_with_error
-from conftest import ROOT, WORDS, checkpoint_values, on_tensorflow_1, sentences
+from conftest import WORDS, checkpoint_values, on_tensorflow_1, sentences
 from engine.checkpoints import checkpoints
 from engine.cli import command
 from masked_lm import write_tiny_masked_lm
@@ -26,8 +26,7 @@ from scripts.flags_page import commands
 from tagging_files import columns, made_up
 from task_files import MRPC_HEADER, write_rows
 
-with open(os.path.join(ROOT, "docs", "from-elsewhere.md"), encoding="utf-8") as page:
-    PAGE = page.read()
+PAGE = text_of("docs/from-elsewhere.md")
 # Their command, our program, and the result.
 ROWS = re.findall(r"^\| `(\w+\.\w+ -[^`]*)` \| (`[^|]*`) \| ([^|]*) \|$", PAGE, re.MULTILINE)
 ANSWERS = re.findall("^[^#\n]+: (.*)$", text_of("docs/flags-of-others.txt"), re.MULTILINE)

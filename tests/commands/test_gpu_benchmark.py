@@ -6,15 +6,10 @@ import signal
 import subprocess
 
 import processes
-from benchmarks.gpu_stages import tables, tracing
-from benchmarks.gpu_stages.common import Machine
-from benchmarks.gpu_stages.tracing import Kernel
+from benchmarks.gpu_stages import tables
 from conftest import on_tensorflow_2
 
-import tensorflow.compat.v1 as tf
-
 STAGES = ["fine-tuning-mini-64-float32", "fine-tuning-base-128-tf32"]  # they share a process
-ONE_CARD = Machine(1, False, "")
 
 
 def start(output_dir, stages=STAGES):
@@ -59,43 +54,3 @@ def test_the_tables_compare_with_the_run_without_xla_and_with_the_peer():
     assert "| right-fine-tuning-mini-64-float16 | DOES NOT HOLD |" in text
     assert "| 420.0 | – | – | – | – | 2.10 × |" in text
     assert "| peer-fine-tuning-base-128-float16 | 400.0 | 0.50 × | 1.05 × |" in text
-
-
-# --- A traced step -------------------------------------------------------------------------
-
-
-def stats_of(*nodes):
-    """StepStats of (device, node, start, end, shape of a float32 output)."""
-    stats = tf.RunMetadata().step_stats
-    for device, name, start, end, shape in nodes:
-        node = stats.dev_stats.add(device=device).node_stats.add(
-            node_name=name, all_start_micros=start, op_end_rel_micros=end - start)
-        described = node.output.add().tensor_description
-        described.dtype = tf.float32.as_datatype_enum
-        for size in shape:
-            described.shape.dim.add(size=size)
-    return stats
-
-
-def test_a_traced_step_says_what_was_timed_how_long_the_card_waited_and_what_overlapped():
-    stats = stats_of(
-        ("/job:localhost/replica:0/task:0/device:GPU:0", "layer/MatMul:MatMul", 0, 1, []),
-        ("/device:GPU:0/stream:7", "layer/MatMul:MatMul", 10, 40, []),
-        ("/device:GPU:0/stream:7", "Mul_3:Mul", 60, 90, []),
-        ("/device:GPU:0/stream:9", "NcclAllReduce:NcclAllReduce", 30, 70, []))
-    assert tracing.kernels(stats)[0] == Kernel("MatMul", 10, 40)
-    step = tracing.summary(stats)
-    assert step["timed"] == "the card's kernels"
-    assert step["step_ms"] == 0.08 and step["idle_share"] == 0  # 10 to 90 without a gap
-    assert step["exchange_ms"] == 0.04
-    assert step["of_it_beside_computation"] == 0.5  # 30 to 40 and 60 to 70
-    assert step["ms_by_kind"] == {"NcclAllReduce": "0.04", "MatMul": "0.03", "Mul": "0.03"}
-    without_cupti = tracing.summary(stats_of(("/device:GPU:0", "layer/MatMul:MatMul", 0, 1, [])))
-    assert without_cupti["timed"].startswith("threads of the host, not kernels")
-
-
-def test_an_operation_that_ran_on_the_host_is_found():
-    cpu, card = ("/job:localhost/replica:0/task:0/device:" + name for name in ("CPU:0", "GPU:0"))
-    stats = stats_of((cpu, "moved:Sin", 0, 1, [2]), (cpu, "scalar:Cos", 0, 1, []),
-                     (card, "add:AddV2", 0, 1, [2]), (cpu, "IteratorGetNext", 0, 1, [2]))
-    assert tracing.elsewhere(stats, [card]) == ["moved:Sin on CPU:0"]

@@ -9,11 +9,12 @@ import os
 import pytest
 
 import modeling
+from choice.capability import Chooser
 from commands import ends_with_error, run_here
 from conftest import on_tensorflow_2
 from distillation import teacher
 from encoder import huggingface, model_files, task_json, vocabulary
-from encoder.model_files import ENCODER, FOREIGN, MASKED_LM
+from encoder.pretraining_heads import require_masked_lm_head
 from engine.disk import files
 from engine.errors import UserError
 from models_of_commands import RELEASE, foreign_copy
@@ -34,7 +35,7 @@ pytestmark = on_tensorflow_2  # the decisions depend on no runtime; the commands
 
 # Kind in task.json → what a model is, in the tables below. An export is "<...>'s export".
 OF_KIND = {"classes": "classifier", "scorer": "scorer", "answers": "reader", "tags": "tagger",
-           "similarity": "similarity"}
+           "similarity": "similarity", "multiple_choice": "chooser"}
 # The writers of models without a task.json.
 OTHERS = {
     RELEASE: "encoder",
@@ -57,12 +58,16 @@ def kind_of(models, writer):
 COLA = Classifier(Classification(TASKS["cola"].kind), None, None)
 
 
-def opens(flag, needs):
-    return lambda path: model_files.open_folder(path, flag, needs)
+def opens(flag, **options):
+    return lambda path: model_files.open_folder(path, flag, **options)
 
 
-def opens_as(kind, needs=ENCODER):
-    return lambda path: kind.open(model_files.open_folder(path, "--output_dir", needs))
+def opens_as(kind):
+    return lambda path: kind.open(model_files.open_folder(path, "--output_dir"))
+
+
+def predicts_words(path):
+    require_masked_lm_head(model_files.open_folder(path, "--init_checkpoint").checkpoint)
 
 
 def teaches(path):
@@ -92,22 +97,22 @@ def all_but(*kinds_taken):
 
 
 # Kinds that a taker refuses, each with a part of the line.
-NO_LAYER = dict.fromkeys(all_but("classifier", "scorer", "tagger", "foreign", "huggingface"),
+NO_LAYER = dict.fromkeys(all_but("classifier", "scorer", "tagger", "chooser", "foreign", "huggingface"),
                          "no classification layer")
-OF_TAGGERS = dict.fromkeys(("tagger", "tagger's export"), "no classifier of texts")
+NO_TEXTS = dict.fromkeys(("tagger", "tagger's export", "chooser", "chooser's export"), "no classifier of texts")
 OF_SCORERS = dict.fromkeys(("scorer", "scorer's export"), "the same task")
 OF_CLASSIFIERS = dict.fromkeys(("classifier", "classifier's export"), "another kind of classifier")
 UNKNOWN = dict(foreign="--from_checkpoint=")
-OF_TEXTS = {**NO_LAYER, **OF_TAGGERS, **OF_SCORERS}
+OF_TEXTS = {**NO_LAYER, **NO_TEXTS, **OF_SCORERS}
 OF_VECTORS = ("similarity", "similarity's export")
 
 # Taker → how it decides; what it refuses.
 TAKERS = {
-    "what starts from an encoder": (opens("--init_checkpoint", ENCODER), {}),
-    "what predicts words": (opens("--init_checkpoint", MASKED_LM), dict.fromkeys(
+    "what starts from an encoder": (opens("--init_checkpoint"), {}),
+    "what predicts words": (predicts_words, dict.fromkeys(
         all_but("pretrained", "huggingface"), "no masked-LM head")),
     "run_classifier --do_eval": (evaluates, {
-        **dict.fromkeys(NO_LAYER, "no classifier of texts"), **OF_TAGGERS, **OF_SCORERS,
+        **dict.fromkeys(NO_LAYER, "no classifier of texts"), **NO_TEXTS, **OF_SCORERS,
         **dict.fromkeys(("encoder", "pretrained"), "no classification layer")}),
     "runs.predict": (kinds.open_reader, {
         **dict.fromkeys(("encoder", "pretrained"), "no classification layer"), **UNKNOWN}),
@@ -116,14 +121,16 @@ TAKERS = {
     "distillation.run --stage=general --teacher": (
         lambda path: teacher.load_encoder(path, LENGTH), {}),
     "rewriting.rewrite": (opens_as(PhraseScorer), {
-        **NO_LAYER, **OF_TAGGERS, **OF_CLASSIFIERS, **UNKNOWN}),
+        **NO_LAYER, **NO_TEXTS, **OF_CLASSIFIERS, **UNKNOWN}),
     "run_squad --do_predict": (answers, dict.fromkeys(all_but("reader"), "does not answer questions")),
     "tagging.run --do_predict": (opens_as(EntityTagger), dict.fromkeys(
         all_but("tagger"), "has no trained tagger")),
     "similarity.search": (opens_as(TextEncoder), dict.fromkeys(
         all_but("similarity"), "was not trained for similarity")),
+    "choice.run --do_predict": (opens_as(Chooser), dict.fromkeys(
+        all_but("chooser"), "was not trained to choose among answers")),
     "encoder.convert --from_checkpoint": (
-        opens("--from_checkpoint", FOREIGN), {**NO_LAYER, **OF_TAGGERS}),
+        opens("--from_checkpoint", is_foreign=True), {**NO_LAYER, **NO_TEXTS}),
     "encoder.convert --from_huggingface": (
         comes_from_transformers, dict.fromkeys(KINDS, "config.json: No such file")),
 }

@@ -1,25 +1,15 @@
-"""The model behind benchmarks/scaling.md, against hand-worked cells, the variables and the graph."""
-
-import os
+"""The model behind benchmarks/scaling.md, against the graph."""
 
 import pytest
 
 from benchmarks import scaling, step_cost, step_graph
-from conftest import ROOT, on_tensorflow_2
-
+from conftest import on_tensorflow_2
+from pages import text_of
 
 pytestmark = on_tensorflow_2  # the page has the figures of its graphs
 
 TINY = scaling.Shape("tiny", 2, 64)
 EXAMPLES, LENGTH = 4, 16
-
-
-def test_eight_cards_over_pcie_communicate_as_long_as_was_worked_out_by_hand():
-    assert 4 * sum(scaling.bucket_values(scaling.BASE)) == 344171528  # the variables, but word embeddings
-    assert scaling.all_reduce_seconds(344171528, 8, scaling.PCIE) == pytest.approx(
-        1.75 * 344171528 / 10e9 + 8.4e-6 + 14 * 5.7e-6)  # 0.060 s
-    assert scaling.rows_seconds(scaling.SETTINGS[0], 8, scaling.PCIE) == pytest.approx(
-        7 * 32 * 128 * 3080 / 10e9)  # 0.009 s
 
 
 def test_the_graph_computes_and_moves_what_the_formulas_say():
@@ -37,7 +27,6 @@ def test_the_graph_computes_and_moves_what_the_formulas_say():
 
 def test_the_page_has_what_the_script_computes():
     """One cell of its tables, which takes a real graph."""
-    with open(os.path.join(ROOT, "benchmarks", "scaling.md"), encoding="utf-8") as file:
-        page = file.read()
     at = scaling.SETTINGS[0], 8, scaling.PCIE
-    assert f"| {1e3 * scaling.step_seconds(*at):,.0f}, {scaling.efficiency(*at):.0%} |" in page
+    assert f"| {1e3 * scaling.step_seconds(*at):,.0f}, {scaling.efficiency(*at):.0%} |" in (
+        text_of("benchmarks/scaling.md"))

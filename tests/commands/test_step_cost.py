@@ -1,41 +1,12 @@
-"""What a step asks of a card, counted in real graphs and in one worked out by hand."""
+"""What a step asks of a card, counted in real graphs."""
 
 import pytest
 
-from replication import graph_functions
 from benchmarks import page_tables, report, step_cost, step_graph
-from benchmarks.step_cost import Cost
 from benchmarks.step_graph import Workload
 from conftest import on_tensorflow_2
 
-import tensorflow.compat.v1 as tf
-
 pytestmark = on_tensorflow_2  # the figures of docs/results.md are those of its graphs
-
-
-def toy_layer(weights, settings, x):
-    return tf.nn.relu(tf.matmul(x, weights) * settings)
-
-
-def test_a_function_costs_what_its_body_launches_at_the_sizes_of_the_call():
-    x, weights = tf.zeros([4, 8]), tf.zeros([8, 16])
-    y = graph_functions.call_shared(toy_layer, weights, 0.5, [(x, [None, 8])])
-    total = tf.reduce_sum(y)
-    total.op.inputs[0].set_shape([4, 16])
-    kernels = [cost for op, costs in step_cost.costs_of(step_graph.needed([total.op])).items()
-             if op.type != "Fill" for cost in costs]
-    values = 4 * 16 * 4  # bytes of the result
-    assert kernels == [
-        Cost("MatMul", "toy_layer", 2 * 4 * 8 * 16, 4 * 8 * 4 + 8 * 16 * 4 + values),
-        Cost("Mul", "toy_layer", 0, 2 * values + 4), Cost("Relu", "toy_layer", 0, 2 * values),
-        Cost("Sum", "", 0, values + 2 * 4 + 4)]
-
-
-def test_a_kernel_takes_as_long_as_its_slowest_part_and_no_less_than_its_launch():
-    card = step_cost.Card("toy", {"float16": 1e12 / step_cost.PRODUCT_SHARE["float16"]},
-                          1e9 / step_cost.MEMORY_SHARE)
-    of = [Cost("MatMul", "", 2e12, 1e9), Cost("Mul", "", 0, 3e9), Cost("Mul", "", 0, 4)]
-    assert card.seconds(of, "float16") == pytest.approx(2 + 3 + step_cost.LAUNCH_SECONDS)
 
 
 @pytest.mark.parametrize("changes", [{}, dict(xla=True)], ids=str)

@@ -79,15 +79,3 @@ def test_while_one_command_writes_another_is_refused_and_changes_nothing(module,
     assert first.returncode == 0, said
     assert all((tmp_path / name).stat().st_size for name in names)
     assert not [path for path in tmp_path.iterdir() if path.suffix in (".lock", ".part")]
-
-
-def test_a_killed_writer_leaves_its_output_to_the_next_one(inputs, tmp_path):
-    lock = tmp_path / ".out-00000-of-00002.tsv.lock"
-    first = start("runs.predict", inputs, tmp_path)
-    processes.wait_until(first, lock.exists)
-    first.kill()
-    first.communicate()
-    assert lock.exists()
-    second = start("runs.predict", inputs, tmp_path)
-    said = second.communicate()[1]
-    assert second.returncode == 0 and not lock.exists(), said

@@ -7,15 +7,14 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import flags
 
-from encoder import classifier, model_files
+from encoder import classifier
 from encoder.encoding import Encoding, encode_texts_and_pairs
 from encoder.model_files import ModelFiles
-from engine.checkpoints.checkpoints import Checkpoint
 from engine.data import store, text_files
 from engine.data.batches import Source, token_features
 from engine.disk import files
 from engine.model import Forward, Mode
-from runs import model_card, results, sets
+from runs import results, sets
 from runs.capability import (
     TEXT, Capability, Card, Encoded, Job, Measured, Predict, Reader, Result, Sets, Training)
 from runs.rows import Example
@@ -60,10 +59,6 @@ class WordCounter(Capability):
     def metrics(self) -> Sequence[str]:
         return ["eval_loss"]
 
-    def require(self, checkpoint: Checkpoint, flag: str) -> None:
-        model_files.require_classifier(checkpoint, flag)
-        model_files.check_outputs(checkpoint, 1, flag)
-
     def load(self, job: Job, values: flags.FlagValues, training: Any = None) -> Sets:
         texts = {name: Texts([text for _, text in text_files.lines(
             sets.find(values, name, [".txt"]))], self.encoding) for name in sets.wanted(values)}
@@ -93,7 +88,7 @@ class WordCounter(Capability):
     def card(self) -> Card:
         return Card("It tells how many words a text has", (),
                     "`input_ids`, `input_mask` and `segment_ids` of `[CLS] text [SEP]`",
-                    "`count`, float32 `[batch]`", model_card.PREDICT.format(input="texts.txt"))
+                    "`count`, float32 `[batch]`")
 
     def reader(self) -> Reader:
         def encode(examples: List[Example]) -> Encoded:

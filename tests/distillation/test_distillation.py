@@ -9,7 +9,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 import modeling
-from commands import ends_with_error, results_in, run_here
+from commands import answers_of, ends_with_error, results_in, run_here
 from conftest import checkpoint_values, cpu_devices, on_tensorflow_2, sentences, write_cola
 from distillation import losses, model, run, student, teacher, training
 from encoder import label_types
@@ -19,7 +19,6 @@ from engine.model import INFERENCE, Mode
 from golden import losses_of
 from pretraining_files import LENGTH, features_of, write_frozen
 from encoder import classifier
-from runs import predict
 from similarity_files import write_model
 from tasks.data import load_texts
 from tasks.table import TASKS
@@ -273,11 +272,7 @@ def of_vectors(two_layers, tmp_path):
 
 def vectors_in(folder, texts, tmp_path):
     """The vectors that a model folder gives, [n, D]."""
-    (tmp_path / "asked.txt").write_text("".join(f"{text}\n" for text in texts))
-    run_here(dict(output_dir=folder, input_file=tmp_path / "asked.txt", num_cpu_replicas=1,
-                  output_file=tmp_path / "answers.jsonl"), predict)
-    lines = (tmp_path / "answers.jsonl").read_text().splitlines()
-    return np.array([json.loads(line)["vector"] for line in lines])
+    return np.array([answer["vector"] for answer in answers_of(folder, texts, tmp_path)])
 
 
 def test_a_student_of_vectors_starts_at_their_distance_and_is_a_model_for_similarity(

@@ -110,7 +110,7 @@ def test_casing_is_the_tokenizer_s_or_else_what_the_vocabulary_shows(
     if config is not None:
         (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     (tmp_path / "vocab.txt").write_text("\n".join(tokens), encoding="utf-8")
-    assert vocabulary.is_lower_cased(str(tmp_path)) == lower_cased
+    assert vocabulary.read_casing(str(tmp_path)) == lower_cased
 
 
 def test_without_vocab_txt_the_vocabulary_comes_from_tokenizer_json(tmp_path):

@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from commands import run_here
+from commands import answers_of
 from encoder.convert import convert_from_huggingface, convert_from_tensorflow
 from engine.errors import UserError
 from huggingface_folders import (KINDS, assert_same_values, classifier_tensors, config_entries,
                                  numpy_states, write_huggingface)
-from runs import predict
 
 TEXTS = ["word", "words word", "words words words"]
 
@@ -43,13 +42,11 @@ def ours(source, tmp_path_factory):
     return folder / "model", predicted(folder / "model", folder, TEXTS)
 
 
-def predicted(model_dir, tmp_path, texts):
+def predicted(model_dir, folder, texts):
     """The answers of runs.predict: labels, and scores [n, labels] ([n, 1] of a regression)."""
-    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
-    run_here({"output_dir": model_dir, "input_file": tmp_path / "texts.txt", "num_cpu_replicas": 1,
-              "output_file": tmp_path / "answers.tsv"}, predict)
-    _, *rows = [line.split("\t") for line in (tmp_path / "answers.tsv").read_text().splitlines()]
-    return [row[0] for row in rows], np.array([row[1:] or row[:1] for row in rows], float)
+    answers = answers_of(model_dir, texts, folder)
+    return [each.get("label") for each in answers], np.array([
+        [each["value"]] if "value" in each else list(each["probabilities"].values()) for each in answers])
 
 
 def test_a_hugging_face_classifier_scores_here_with_its_labels(kind, source, ours):
@@ -85,7 +82,7 @@ def test_a_classifier_of_pairs_scores_pairs(tmp_path, capsys):
     assert "single texts" not in capsys.readouterr().err
     back, = convert_from_tensorflow(str(tmp_path / "ours"), str(tmp_path / "back")).warnings
     assert "set --takes_pairs" in back
-    labels, scores = predicted(tmp_path / "ours", tmp_path, ["word\twords", "words\tword"])
+    labels, scores = predicted(tmp_path / "ours", tmp_path, [("word", "words"), ("words", "word")])
     assert scores.shape == (2, 3) and np.abs(scores[0] - scores[1]).max() > 1e-3
 
 

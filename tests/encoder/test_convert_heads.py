@@ -12,13 +12,13 @@ import pytest
 from safetensors.numpy import load_file
 
 from benchmarks import conversions
-from commands import ends_with_error, run_here
+from commands import answers_of, ends_with_error, run_here
 from encoder import convert, tag_set
 from encoder.convert import convert_from_huggingface, convert_from_tensorflow
 from engine.errors import UserError
 from huggingface_folders import (
     ENCODER, HIDDEN, POOLER, assert_same_values, numpy_states, random_tensors, write_huggingface)
-from runs import predict, text_predictor
+from runs import text_predictor
 from tagging import run as tagging, schemes
 from tagging_files import write_random_tagger
 
@@ -64,13 +64,10 @@ def test_each_word_has_its_best_tag_in_the_order_of_the_file_and_comes_back_with
         np.testing.assert_allclose([score for _, score in found.values()],
                                    [conversions.softmax(logits[place]).max() for place in first], atol=1e-5)
         tags.append([tag for tag, _ in found.values()])
-    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text, _ in PAIRS))
-    run_here(dict(output_dir=tmp_path / "ours", input_file=tmp_path / "texts.txt", format="jsonl",
-                  output_file=tmp_path / "found.jsonl", num_cpu_replicas=1), predict)
     begun = [sum(tag != "O" and not (tag[0] == "I" and before[1:] == tag[1:])
                  for before, tag in zip(["O", *row], row)) for row in tags]
-    lines = (tmp_path / "found.jsonl").read_text().splitlines()
-    assert [len(json.loads(line)["entities"]) for line in lines] == begun and sum(begun)
+    answers = answers_of(tmp_path / "ours", [text for text, _ in PAIRS], tmp_path)
+    assert [len(answer["entities"]) for answer in answers] == begun and sum(begun)
     assert convert_from_tensorflow(str(tmp_path / "ours"), str(tmp_path / "back")).warnings == []
     assert_same_values(*(load_file(os.path.join(str(folder), "model.safetensors"))
                          for folder in (tmp_path / "back", source)))

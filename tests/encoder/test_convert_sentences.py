@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from commands import run_here
+from commands import answers_of
 from encoder.convert import convert_from_huggingface, convert_from_tensorflow
 from engine.errors import UserError
 from huggingface_folders import (
     ENCODER, HIDDEN, POOLER, POSITIONS, assert_same_values, numpy_states, random_tensors,
     write_huggingface)
-from runs import predict
 
 MODULES = [("", "sentence_transformers.models.Transformer"),
            ("1_Pooling", "sentence_transformers.models.Pooling"),
@@ -93,13 +92,10 @@ def test_there_and_back_gives_the_same_bits_and_the_same_vectors_files(tmp_path)
 def test_the_converted_model_gives_the_vectors_of_the_source(mode, pool, tmp_path):
     source = write_sentences(tmp_path / "source", pooling={**NEW_POOLING, "pooling_mode": mode})
     convert_from_huggingface(source, str(tmp_path / "ours"))
-    (tmp_path / "texts.txt").write_text("words word\nword\n")
-    run_here({"output_dir": tmp_path / "ours", "input_file": tmp_path / "texts.txt",
-              "output_file": tmp_path / "vectors.jsonl", "num_cpu_replicas": 1}, predict)
-    for line, text in zip((tmp_path / "vectors.jsonl").read_text().splitlines(), ("words word", "word")):
+    texts = ("words word", "word")
+    for answer, text in zip(answers_of(tmp_path / "ours", texts, tmp_path), texts):
         vector = pool(numpy_states(source, text)[0], axis=0)
-        np.testing.assert_allclose(json.loads(line)["vector"], vector / np.linalg.norm(vector),
-                                   atol=1e-5)
+        np.testing.assert_allclose(answer["vector"], vector / np.linalg.norm(vector), atol=1e-5)
 
 
 def test_texts_that_are_lower_cased_before_a_cased_tokenizer_are_refused(tmp_path):

@@ -6,12 +6,11 @@ import shutil
 import numpy as np
 import pytest
 
-from commands import ends_with_error, run_here
+from commands import answers_of, ends_with_error, results_of, run_here
 from conftest import on_tensorflow_1, sentences
 from encoder.encoding import encode_texts_and_pairs
 from encoder.long_texts import LongTexts, of_description
 from engine.errors import UserError
-from runs import predict
 
 LENGTH = 12
 TEXTS = ["", "the", *sentences(40, seed=5), "the cat " * 20]
@@ -106,7 +105,7 @@ def test_windows_are_trained_and_each_texts_prediction_is_that_of_its_windows(
         assert (f"{name}.tsv: {longer} of {len(texts)} texts are longer than --max_seq_length=12: "
                 "each becomes several windows") in said
     assert f"= 8 examples per step; {sum(len(windows_of(text)) for text in train)} ex" in said
-    results = json.loads((out / "eval_results.json").read_text())
+    results = results_of(out)
     assert results["num_examples"] == len(dev)
     on_the_way = json.loads((out / "evaluations.json").read_text())["evaluations"][-1]
     assert on_the_way["eval_loss"] == pytest.approx(results["eval_loss"], rel=1e-5)
@@ -128,10 +127,8 @@ def windows_of(text):
 
 def predicted(model_dir, texts, tmp_path):
     """The probabilities that runs.predict writes."""
-    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
-    run_here({"output_dir": model_dir, "input_file": tmp_path / "texts.txt", "header": False,
-              "output_file": tmp_path / "predictions.tsv", "num_cpu_replicas": 2}, predict)
-    return np.loadtxt(str(tmp_path / "predictions.tsv"), skiprows=1, usecols=(1, 2), ndmin=2)
+    return np.array([list(answer["probabilities"].values())
+                     for answer in answers_of(model_dir, texts, tmp_path, num_cpu_replicas=2)])
 
 
 def by_windows(model_dir, texts, tmp_path):

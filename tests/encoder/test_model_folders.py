@@ -170,7 +170,7 @@ def test_a_config_with_fewer_layers_starts_a_training_and_predicts_nothing(
     given = dict(init_checkpoint=masked_lm.init_checkpoint, max_seq_length=16,
                  bert_config_file=tmp_path / "flat.json")
     with pytest.raises(UserError, match="--init_checkpoint=.* names 1 layers"):
-        model_flags.load_model(values_of(score, given), model_files.MASKED_LM)
+        model_flags.load_masked_lm(values_of(score, given))
     assert model_flags.load_model(values_of(score, given))[0].num_hidden_layers == 1
     files.write_text(masked_lm.bert_config_file, (tmp_path / "flat.json").read_text())
     with pytest.raises(UserError, match="--init_checkpoint=.* names 1 layers"):

@@ -4,9 +4,12 @@ import contextlib
 import errno
 import json
 import os
+import shutil
 
+import numpy as np
 import pytest
 
+from engine.data.store import Column, open_or_build
 from engine.disk import artifact, scratch
 from engine.disk.artifact import Artifact, GrowingFile
 from engine.errors import UserError
@@ -152,6 +155,18 @@ def test_what_another_process_has_changed_meanwhile_is_not_extended(path):
                 file.append("a\n", 1)
                 change()
                 file.append("b\n", 1)
+
+
+def test_the_files_of_another_store_are_seen_though_its_record_came_with_them(tmp_path, capsys):
+    def opened_store(*ids):
+        return open_or_build(str(tmp_path), "s", {"k": len(ids)}, {"ids": Column("uint16", ragged=True)},
+                             lambda: [{"ids": (np.array(ids), np.ones(len(ids), int))}])
+
+    one, other = opened_store(1), opened_store(2, 3)
+    shutil.rmtree(one.directory)
+    shutil.copytree(other.directory, one.directory)
+    assert opened_store(1).flat("ids").tolist() == [1]
+    assert f"{one.directory} is not as it was written: it is made again" in capsys.readouterr().err
 
 
 def test_records_of_1_0_0_have_the_length_alone(path):

@@ -94,19 +94,19 @@ def test_only_the_cards_that_are_asked_for_are_opened_and_named(seen):
     seen(A100, A100, V100, V100)
     assert devices.find_devices().describe() == (
         "GPU:0 GPU:1 GPU:2 GPU:3 (2 x NVIDIA A100-SXM4-40GB, 2 x Tesla V100-SXM2-16GB)")
-    run_devices = devices.find_devices(num_gpus=2)
+    run_devices = devices.find_devices(devices.DeviceSettings(num_gpus=2))
     assert run_devices.describe() == "GPU:0 GPU:1 (2 x NVIDIA A100-SXM4-40GB)"
     assert run_devices.session_config.device_count["GPU"] == 2
     assert run_devices.session_config.gpu_options.visible_device_list == "0,1"
     assert run_devices.concurrent_steps == 2
     for on_cpu in (dict(num_gpus=0), dict(num_cpu_replicas=2)):
-        assert devices.find_devices(**on_cpu).session_config.device_count["GPU"] == 0
+        assert devices.find_devices(devices.DeviceSettings(**on_cpu)).session_config.device_count["GPU"] == 0
 
 
 def test_replicas_of_a_card_share_its_memory_in_the_sessions_configuration(seen, monkeypatch):
     monkeypatch.setattr(runtime, "_set_logical_devices", lambda *arguments: None)
     seen(A100, V100, visible="1,0")
-    run_devices = devices.find_devices(replicas_per_gpu=2)
+    run_devices = devices.find_devices(devices.DeviceSettings(replicas_per_gpu=2))
     limits = run_devices.session_config.gpu_options.experimental.virtual_devices
     assert [list(each.memory_limit_mb) for each in limits] == [[7372, 7372], [18432, 18432]]
     assert run_devices.session_config.gpu_options.visible_device_list == "0,1"
@@ -122,7 +122,7 @@ def test_cards_without_machine_code_in_2_15_are_compiled_for_and_it_is_said(
     monkeypatch.setattr(runtime, "visible_gpu_count", lambda: 3)
     monkeypatch.setattr(tf.sysconfig, "get_build_info", lambda: {
         "cuda_compute_capabilities": ["sm_50", "sm_60", "sm_70", "sm_75", "compute_80"]})
-    devices.find_devices(num_gpus=1)
+    devices.find_devices(devices.DeviceSettings(num_gpus=1))
     assert capfd.readouterr().err == ""
     devices.find_devices()
     line, = capfd.readouterr().err.splitlines()
@@ -133,7 +133,7 @@ def test_cards_without_machine_code_in_2_15_are_compiled_for_and_it_is_said(
 def test_cards_from_ampere_on_are_refused_by_1_15_and_taken_by_nvidias_build(machine, monkeypatch):
     machine(V100, A100)
     monkeypatch.setattr(runtime, "visible_gpu_count", lambda: 2)
-    assert devices.find_devices(num_gpus=1).num_replicas == 1
+    assert devices.find_devices(devices.DeviceSettings(num_gpus=1)).num_replicas == 1
     with pytest.raises(UserError) as error:
         devices.find_devices()
     assert "no code for NVIDIA A100-SXM4-40GB, a card of compute capability 8.0" in str(error.value)
@@ -150,14 +150,14 @@ def test_a_run_does_not_go_to_the_cpu_in_silence_where_there_are_cards(machine):
     machine(A100, A100)
     for wanted in ({}, dict(num_gpus=2), dict(replicas_per_gpu=2)):
         with pytest.raises(UserError) as error:
-            devices.find_devices(**wanted)
+            devices.find_devices(devices.DeviceSettings(**wanted))
         for part in ("sees none of this machine's GPUs (2 x NVIDIA A100-SXM4-40GB; CUDA_VISIBLE_DE",
                      "CUDA 1", "TF_CPP_MIN_LOG_LEVEL=0", "--num_gpus=0"):
             assert part in str(error.value)
     with pytest.raises(UserError, match="or set --n_gpus=0 to use the CPU"):
-        devices.find_devices(num_gpus=2, gpus_flag="--n_gpus")
+        devices.find_devices(devices.DeviceSettings(n_gpus=2))
     for on_cpu in (dict(num_gpus=0), dict(num_cpu_replicas=1)):
-        assert devices.find_devices(**on_cpu).kind == "CPU"
+        assert devices.find_devices(devices.DeviceSettings(**on_cpu)).kind == "CPU"
     for visible in ("", "-1"):
         machine(A100, visible=visible)
         assert devices.find_devices().kind == "CPU"

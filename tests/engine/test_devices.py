@@ -20,9 +20,9 @@ def test_without_a_gpu_a_run_is_on_one_cpu_and_asking_for_gpus_is_an_error(monke
     assert devices.find_devices().describe() == "CPU:0"
     for wanted in (dict(num_gpus=2), dict(replicas_per_gpu=2)):
         with pytest.raises(UserError, match="CUDA_VISIBLE_DEVICES='5,6'"):
-            devices.find_devices(**wanted)
+            devices.find_devices(devices.DeviceSettings(**wanted))
     with pytest.raises(UserError, match="show it cards, or use the CPU: --num_cpu_replicas=2 instead$"):
-        devices.find_devices(num_gpus=2)
+        devices.find_devices(devices.DeviceSettings(num_gpus=2))
     values = flags.FlagValues()
     device_flags.define(values)
     values(["command", "--n_gpus=1", "--replicas_per_gpu=2"])
@@ -35,7 +35,7 @@ def test_without_a_gpu_a_run_is_on_one_cpu_and_asking_for_gpus_is_an_error(monke
     (dict(num_cpu_replicas=2, all_reduce="ring"), "ring is for several workers, and .* has 1")])
 def test_choices_that_exclude_each_other_are_refused(choices, error):
     with pytest.raises(UserError, match=error):
-        devices.find_devices(**choices)
+        devices.find_devices(devices.DeviceSettings(**choices))
 
 
 def test_a_session_has_the_devices_of_the_run_and_a_step_runs_on_all_of_them(

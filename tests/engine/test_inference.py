@@ -7,7 +7,6 @@ from conftest import checkpoint_values, cpu_devices, plain_session, write_cola
 from encoder import classifier
 from engine.checkpoints import checkpoints
 from engine.data.plan import inference_plan
-from engine.errors import UserError
 from engine.inference import Predictor
 from engine.model import INFERENCE
 from tasks.data import load_texts
@@ -87,15 +86,6 @@ def test_variables_that_have_other_names_in_the_files_are_read_from_these(
             predictor.restore(stored.renamed(names))
             logits = predictor.predict(sources[44], 8)["logits"]
             assert np.allclose(logits, expected[44], atol=1e-6) == is_right
-
-
-def test_a_checkpoint_without_the_head_is_refused(tiny_model, sources):
-    released = checkpoints.open_checkpoint(tiny_model.init_checkpoint)
-    with Predictor(classifier.forward_of(tiny_model.config(), 2),
-                   cpu_devices(1)) as predictor:
-        predictor.restore(released)
-        with pytest.raises(UserError, match="output_weights is missing"):
-            predictor.predict(sources[1], 1)
 
 
 def test_the_number_of_replicas_does_not_change_a_bit(tiny_model, trained, sources):

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from commands import arguments, ends_with_error, on_cola, run_command, run_here
+from commands import arguments, ends_with_error, on_cola, results_of, run_command, run_here
 from conftest import checkpoint_values, on_tensorflow_1
 from engine.checkpoints import checkpoints
 from engine.training import summaries
@@ -52,10 +52,6 @@ def steps_in(output_dir):
                   for name in os.listdir(str(output_dir)) if name.endswith(".index"))
 
 
-def final_results(output_dir):
-    return json.loads((output_dir / "eval_results.json").read_text())
-
-
 # --- What an evaluation says ---------------------------------------------------------------
 
 
@@ -65,7 +61,7 @@ def test_each_evaluation_is_that_of_its_checkpoint_alone(flags, finished, tmp_pa
     assert [evaluation["step"] for evaluation in done] == [4, 8, 12] == steps_in(finished[0])
     run_here({**flags, "do_train": False, "output_dir": tmp_path, "num_cpu_replicas": 1,
               "init_checkpoint": finished[0] / "model.ckpt-4"})
-    alone = final_results(tmp_path)
+    alone = results_of(tmp_path)
     for name in ("eval_accuracy", "eval_loss", "matthews_correlation"):
         assert done[0][name] == pytest.approx(alone[name], abs=1e-6), name
 
@@ -95,7 +91,7 @@ def test_the_best_is_kept_and_evaluated_predicted_with_and_exported(flags, tmp_p
     run_here(steady(flags, output_dir, keep_checkpoint_max=1, do_predict=True))
     assert steps_in(output_dir) == [2, STEPS], "the best and the newest"
     assert evaluations(output_dir)["best_checkpoint"] == "model.ckpt-2"
-    assert final_results(output_dir)["global_step"] == 2
+    assert results_of(output_dir)["global_step"] == 2
     assert checkpoints.latest(str(output_dir)).global_step == STEPS
     assert checkpoints.open_checkpoint(str(output_dir)).global_step == 2
 
@@ -109,7 +105,7 @@ def test_the_best_is_not_chosen_by_two_dev_sets(flags, tmp_path, capsys):
     with ends_with_error(capsys, "out is a training that another dev set has judged", "leave out --do_train"):
         run_here({**flags, "output_dir": out, "data_dir": data})
     run_here({**flags, "output_dir": out, "data_dir": data, "do_train": None, "eval_every_steps": None})
-    assert final_results(out)["global_step"] == 4
+    assert results_of(out)["global_step"] == 4
     run_here({**flags, "output_dir": out})
     assert [evaluation["step"] for evaluation in evaluations(out)["evaluations"]] == [4, 8, 12]
 

@@ -1,18 +1,17 @@
 """A setting is defined once: flag, check, record, report, model card and page derive from it."""
 
 import dataclasses
-import os
 
 import pytest
 
 import run_classifier
 from commands import ends_with_error, on_cola, run_here
-from conftest import ROOT
 from engine.cli import command
 from engine.devices.devices import chosen_precision
 from engine.errors import UserError
 from engine.settings import from_flags, setting
 from engine.training import run_record, settings as run_settings
+from pages import text_of
 from scripts import flags_page
 
 
@@ -85,5 +84,4 @@ def test_a_switch_has_no_other_value(capsys):
 
 
 def test_the_page_of_flags_is_that_of_the_definitions():
-    with open(os.path.join(ROOT, "docs", "flags.md"), encoding="utf-8") as file:
-        assert file.read() == flags_page.text(), "python -m scripts.flags_page > docs/flags.md"
+    assert text_of("docs/flags.md") == flags_page.text(), "python -m scripts.flags_page > docs/flags.md"

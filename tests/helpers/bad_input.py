@@ -150,9 +150,3 @@ def processor(text: str, **flags) -> Callable:
     return in_turn(content("mine.py", text),
                    flags_set(task_name=None, processor="{}/mine.py:Mine", do_predict=False,
                              **flags))
-
-
-def numbers(text: str) -> Callable:
-    """A regression's training set with another number on line 3."""
-    return in_turn(flags_set(label_kind="regression"),
-                   content("train.tsv", f"{HEADER}0.5\tthe cat\n{text}\ta dog\n"))

@@ -1,11 +1,12 @@
 """How tests call the command: in a process of its own or, where many are needed, in this one."""
 
 import contextlib
+import json
 import os
 import resource
 import subprocess
 from types import ModuleType
-from typing import Callable, Dict, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
 
 import pytest
 
@@ -13,6 +14,7 @@ import processes
 import run_classifier
 from conftest import TinyModel, write_cola
 from engine.cli import command
+from runs import predict
 
 Flags = Dict[str, object]
 
@@ -44,6 +46,36 @@ def results_in(folder) -> Dict[str, float]:
     """The numbers of eval_results.txt, in its order."""
     with open(os.path.join(str(folder), "eval_results.txt")) as file:
         return {name: float(value) for name, value in (line.split(" = ") for line in file)}
+
+
+def results_of(folder) -> Dict[str, Any]:
+    """The content of eval_results.json."""
+    with open(os.path.join(str(folder), "eval_results.json")) as file:
+        return json.load(file)
+
+
+def answers_of(model, texts: Iterable[Any], folder, **flags: object) -> List[Dict[str, Any]]:
+    """What `runs.predict` answers with a model to texts, or to tuples of them; the folder gets its files."""
+    lines = (text if isinstance(text, str) else "\t".join(text) for text in texts)
+    (folder / "asked.tsv").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    run_here({"output_dir": model, "input_file": folder / "asked.tsv", "header": False, "num_cpu_replicas": 1,
+              "output_file": folder / "answers.jsonl", **flags}, predict)
+    return list(map(json.loads, (folder / "answers.jsonl").read_text(encoding="utf-8").splitlines()))
+
+
+def answers_one_by_one(module: str, lines: Iterable[str], **flags: object) -> Tuple[List[Dict[str, Any]], str]:
+    """A command's answers to lines that are sent one by one, each after an answer; and its log."""
+    process = processes.start(["-m", module, *arguments(dict(format="jsonl", num_gpus=0, **flags))], stdin=-1)
+    answers = []
+    for line in lines:
+        process.stdin.write(line + "\n")
+        process.stdin.flush()
+        answers.append(process.stdout.readline())
+    process.stdin.close()
+    process.stdin = None
+    rest, errors = process.communicate(timeout=600)
+    assert process.returncode == 0 and not rest, errors
+    return [json.loads(answer) for answer in answers], errors
 
 
 @contextlib.contextmanager

@@ -23,6 +23,7 @@ STARTS = {
     "run_squad": dict(init_checkpoint="rewriting.run --do_export"),
     "tagging.run --crf": dict(init_checkpoint="run_squad"),
     "similarity.run": dict(init_checkpoint="tagging.run"),
+    "choice.run": dict(init_checkpoint="similarity.run"),
 }
 
 
@@ -41,12 +42,15 @@ class Models:
             "num_cpu_replicas": 1, "train_batch_size": 8, "store_dir": folder / "store"}
 
     def train(self, run):
-        """Makes a toy run, but from what STARTS says; exports the model, if the command does so."""
+        """Makes a toy run, but from what STARTS says; exports the model, if the command does so.
+
+        A tagger gets no CRF, whose export takes seconds: it takes no part in what is decided here.
+        """
         module, writer = toy_runs.module_of(run), re.sub(" --crf", "", run)
         starts = {flag: self.at[start] for flag, start in STARTS[run].items()}
         self.at[writer] = str(self.folder / f"{len(self.at)}")
         toy_runs.train(run, self.folder, self.model, vocab_file=None, bert_config_file=None,
-                       num_cpu_replicas=1, train_batch_size=20, store_dir=self.folder / "store",
+                       num_cpu_replicas=1, train_batch_size=20, crf=None, store_dir=self.folder / "store",
                        output_dir=self.at[writer], **starts)
         if "do_export" in module.define_flags() and writer == run.split(" ")[0]:
             self.export(writer, module)

@@ -11,14 +11,6 @@ from engine.errors import UserError
 from reading_files import features, googles_features, load, question, write, write_made_up
 
 
-@pytest.mark.parametrize("tokens, room, stride, starts, lengths", [
-    (0, 5, 2, [], []), (5, 5, 2, [0], [5]), (6, 5, 2, [0, 2], [5, 4]),
-    (9, 5, 2, [0, 2, 4], [5, 5, 5]), (10, 5, 9, [0, 5], [5, 5])])
-def test_windows_cover_a_context(tokens, room, stride, starts, lengths):
-    found = windows.over(tokens, room, stride)
-    assert (found.starts.tolist(), found.lengths.tolist()) == (starts, lengths)
-
-
 def test_a_token_belongs_to_the_window_that_sees_most_around_it():
     """Of 8 tokens, windows over 0–4, 2–6 and 4–7.
 

@@ -9,7 +9,7 @@ import pytest
 
 import run_squad
 from bert_reference import random_values
-from commands import ends_with_error, results_in, run_here
+from commands import ends_with_error, results_in, results_of, run_here
 from conftest import checkpoint_values, googles, on_tensorflow_2, plain_session
 from engine.errors import UserError
 from engine.model import INFERENCE
@@ -119,7 +119,7 @@ def test_all_questions_are_answered_and_scored(trained, files):
     assert list(predictions) == list(n_best) == list(odds) == asked
     for entries in n_best.values():
         assert sum(entry["probability"] for entry in entries) == pytest.approx(1)
-    results = json.loads((trained / "eval_results.json").read_text())
+    results = results_of(trained)
     assert results["total"] == len(asked) == results["HasAns_total"] + results["NoAns_total"]
     evaluations = json.loads((trained / "evaluations.json").read_text())["evaluations"]
     assert evaluations[-1]["f1"] == pytest.approx(results["f1"])

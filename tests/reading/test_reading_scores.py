@@ -49,7 +49,7 @@ def test_words_between_chinese_characters_are_those_of_nltk(text, words):
 
 def answered(measure, *questions):
     """Each question: what is predicted, the right answers, the odds, the tokens of the context."""
-    return [Answered(measure(predicted, right), bool(right), bool(predicted), *rest)
+    return [Answered(measure(predicted, right), right, bool(predicted), *rest)
             for predicted, right, *rest in questions]
 
 

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from commands import ends_with_error, run_here
+from commands import ends_with_error, results_of, run_here
 from distillation import run as distillation_run
 from engine import progress
 from exports import run_saved_model
@@ -85,7 +85,7 @@ def test_an_export_has_the_scores_of_the_checkpoint(scorer, expected, folder, tw
 
 def test_a_card_says_what_a_scorer_reads_and_how_well_it_ranks(scorer):
     card = (scorer / "export" / "README.md").read_text()
-    results = json.loads((scorer / "eval_results.json").read_text())
+    results = results_of(scorer)
     for words in ("# rewriting", "phrases in slots of texts", "phrase [SEP] before [MASK]",
                   "python -m rewriting.rewrite --output_dir=export", "does not fit",
                   f"| mean_reciprocal_rank_test | {results['mean_reciprocal_rank_test']:.5g} |"):
@@ -117,21 +117,21 @@ def test_the_ranking_is_the_mean_over_all_orders_of_phrases_with_equal_scores():
 
 
 def test_held_out_sets_are_ranked_on_any_number_of_replicas(scorer, flags, folder):
-    results = json.loads((scorer / "eval_results.json").read_text())
+    results = results_of(scorer)
     for suffix, name in (("", "dev"), ("_test", "test")):
         count = len(slots_in(folder / f"{name}.jsonl"))
         assert (results["num_slots" + suffix], results["num_pairs" + suffix]) == (count, 3 * count)
         assert set(evaluation.METRICS) < {key[:len(key) - len(suffix)] for key in results}
     run_here({**flags, "do_eval": True, "do_test": True, "num_cpu_replicas": 3,
               "eval_batch_size": 2}, run)
-    again = json.loads((scorer / "eval_results.json").read_text())
+    again = results_of(scorer)
     assert again["eval_loss"] == pytest.approx(results["eval_loss"], rel=1e-5)
 
 
 def test_predictions_are_those_that_the_evaluation_ranks(scorer, expected, folder):
     reciprocals = [1.0 / (1 + np.sum(of_slot[1:, 1] > of_slot[0, 1])) for of_slot in
                    np.split(expected, len(slots_in(folder / "test.jsonl")))]
-    results = json.loads((scorer / "eval_results.json").read_text())
+    results = results_of(scorer)
     assert results["mean_reciprocal_rank_test"] == pytest.approx(np.mean(reciprocals))
     assert results["recall_at_1_test"] > 0.9, "it learns"
 
@@ -215,7 +215,7 @@ def test_predict_scores_phrases_in_texts_with_a_slot(which, name, row, scorer, e
 def test_the_metrics_of_a_category_are_those_of_its_slots_alone(scorer, folder, two_layers,
                                                                 tmp_path):
     slots = slots_in(folder / "dev.jsonl")
-    rows = json.loads((scorer / "eval_results.json").read_text())["per_category"]
+    rows = results_of(scorer)["per_category"]
     assert [row["category"] for row in rows] == sorted(CATEGORIES)
     assert sum(row["num_slots"] for row in rows) == len(slots)
     encoding = two_layers.encoding(LONGEST)
@@ -252,7 +252,7 @@ def test_the_report_shows_the_ranks_and_the_worst_misses_first(two_layers, score
         {"Text": [Part(""), Part("river", "-1.00"), Part(" and a cat")],
          "Ahead": [Part("green", "0.00", False), Part(" ")]}]
     rows = Page((scorer / "report.html").read_text(encoding="utf-8")).rows
-    results = json.loads((scorer / "eval_results.json").read_text())
+    results = results_of(scorer)
     assert ["Rank", "Slots", "Share"] in rows
     assert ["1", str(round(20 * results["recall_at_1"])), f"{results['recall_at_1']:.4f}"] in rows
 
@@ -273,7 +273,7 @@ def test_a_scorer_teaches_a_smaller_one(scorer, expected, flags, folder, tmp_pat
     odds = [np.diff(np.log(probabilities))[:, 0]
             for probabilities in (expected, probabilities_in(tmp_path / "student"))]
     assert np.corrcoef(odds)[0, 1] > 0.5
-    results = json.loads((tmp_path / "student" / "eval_results.json").read_text())
+    results = results_of(tmp_path / "student")
     assert results["mean_reciprocal_rank"] > results["chance"]["mean_reciprocal_rank"]
 
 

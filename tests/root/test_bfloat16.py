@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from commands import ends_with_error, on_cola, run_here
+from commands import answers_of, ends_with_error, on_cola, run_here
 from conftest import cpu_devices, on_tensorflow_1, sentences
 from encoder import classifier
 from engine.checkpoints import checkpoints
@@ -13,7 +13,6 @@ from engine.devices.devices import check_precision
 from engine.errors import UserError
 from engine.inference import Predictor
 from engine.model import Outputs
-from runs import predict
 from trainings import settings, train
 
 import tensorflow.compat.v1 as tf
@@ -50,17 +49,10 @@ def test_tensorflows_own_mixed_precision_is_refused_with_the_flag_that_chooses(m
 # --- Inference ---------------------------------------------------------------------------
 
 
-def rows_of(path):
-    return np.array([line.split("\t")[1:] for line in path.read_text().splitlines()[1:]], float)
-
-
 @pytest.mark.parametrize("narrow", ["bfloat16", "float16"])
 def test_predictions_are_those_of_float32_but_for_rounding(tiny_classifier, tmp_path, narrow):
-    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in sentences(20, 5)))
-    for name in ("float32", narrow):
-        run_here(dict(output_dir=tiny_classifier, input_file=tmp_path / "texts.txt", num_gpus=0,
-                      output_file=tmp_path / f"{name}.tsv", precision=name), predict)
-    expected, actual = rows_of(tmp_path / "float32.tsv"), rows_of(tmp_path / f"{narrow}.tsv")
+    expected, actual = (np.array([list(answer["probabilities"].values()) for answer in answers_of(
+        tiny_classifier, sentences(20, 5), tmp_path, precision=name)]) for name in ("float32", narrow))
     np.testing.assert_allclose(actual, expected, atol=4 * ROUNDING)
     assert np.abs(actual - expected).max() > 1e-6
 

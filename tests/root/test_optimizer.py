@@ -20,29 +20,6 @@ def test_googles_semantics_leave_global_step_to_the_caller():
     assert np.abs(values["dense/kernel"] - INITIAL["dense/kernel"]).max() > 1e-3
 
 
-def test_repeated_rows_of_a_sparse_gradient_add_up_and_all_rows_keep_moving():
-    """Rows that are not looked up still follow their m, as with a dense gradient."""
-    table = np.arange(12, dtype=np.float32).reshape(4, 3)
-    results = []
-    for sparse in (True, False):
-        with tf.Graph().as_default(), tf.Session() as session:
-            variable = tf.get_variable("table", initializer=tf.constant(table), use_resource=True)
-            ids = tf.placeholder(tf.int32, [3])
-            rows = (tf.gather(variable, ids) if sparse
-                    else tf.matmul(tf.one_hot(ids, 4), variable))
-            gradient, = tf.gradients(tf.reduce_sum(rows * tf.constant([[1.0], [2.0], [4.0]])),
-                                     [variable])
-            assert isinstance(gradient, tf.IndexedSlices) == sparse
-            train_op = multigpu_optimizer.AdamWeightDecayOptimizer(0.1).apply_gradients(
-                [(gradient, variable)])
-            session.run(tf.global_variables_initializer())
-            for looked_up in ([1, 1, 2], [0, 2, 2], [0, 0, 0]):
-                session.run(train_op, {ids: looked_up})
-            results.append(session.run(variable))
-    np.testing.assert_allclose(results[0], results[1], rtol=1e-6)
-    assert (results[0][3] == table[3]).all()
-
-
 def test_no_gradient_at_all_is_an_error():
     variable = tf.get_variable("w", [2])
     with pytest.raises(ValueError, match="No variable has a gradient"):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from commands import run_here
+from commands import results_of, run_here
 from conftest import ROOT, on_tensorflow_2, plain_session, sentences
 from counting import run
 from pages import Page
@@ -35,7 +35,7 @@ def trained(tiny_model, tmp_path_factory):
 
 def test_it_measures_writes_and_reports(trained):
     out = trained / "out"
-    results = json.loads((out / "eval_results.json").read_text())
+    results = results_of(out)
     assert results["mean_error"] > 0 and results["loss"] == results["eval_loss"]
     assert len((out / "counts.txt").read_text().splitlines()) == 16
     assert "mean_error" in Page((out / "report.html").read_text()).text

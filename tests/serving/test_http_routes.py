@@ -11,9 +11,8 @@ import pytest
 
 import extract_features
 import similarity_files
-from commands import run_here
+from commands import answers_of, run_here
 from conftest import on_tensorflow_1, sentences
-from runs import predict
 from serving import routes
 from services import Service, assert_close, toy_models, write_model
 
@@ -36,15 +35,6 @@ def service(models):
         yield service
 
 
-def predicted(folder, texts, tmp_path):
-    """The objects that the command writes for texts or pairs."""
-    rows = [text if isinstance(text, str) else "\t".join(text) for text in texts]
-    (tmp_path / "texts.tsv").write_text("".join(f"{row}\n" for row in rows))
-    run_here(dict(output_dir=folder, input_file=tmp_path / "texts.tsv", header=False,
-                  output_file=tmp_path / "out.jsonl", num_cpu_replicas=1), predict)
-    return [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-
-
 def best_first(entry):
     """A classifier's entry as Text Embeddings Inference answers it."""
     if "probabilities" not in entry:
@@ -59,7 +49,7 @@ def test_predict_answers_what_the_command_writes(name, service, models, tmp_path
     texts = sentences(12, seed=5)
     if name not in ("classifier", "multi", "tagger", "vectors"):
         texts = [("cat", f"{text} [MASK]") for text in texts]
-    expected = [best_first(entry) for entry in predicted(models[name], texts, tmp_path)]
+    expected = [best_first(entry) for entry in answers_of(models[name], texts, tmp_path)]
     route = f"/models/{name}/predict"
     batch = [[text] if isinstance(text, str) else list(text) for text in texts]
     answer = service.post(route, {"inputs": batch, "truncate": True})

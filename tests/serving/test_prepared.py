@@ -19,7 +19,7 @@ from runs import kinds
 from runs.prepared import INT8, Prepared
 from runs.rows import Example
 from runs.text_predictor import TextPredictor
-from serving import run, session
+from serving import run
 from services import Service, assert_close, toy_models
 from test_served_model import answer, examples_of, serve, texts_of
 
@@ -98,9 +98,23 @@ def test_a_file_gives_equal_predictions_at_every_length(toys):
                 np.testing.assert_allclose(of_first, values[tuple(map(slice, of_first.shape))], atol=1e-5)
 
 
+def unprepared(trained, tmp_path):
+    """A copy of a model's folder without a file for onnxruntime."""
+    return shutil.copytree(str(trained), str(tmp_path / "model"), ignore=shutil.ignore_patterns("serving-*"))
+
+
+def started(folder):
+    """A service in an interpreter of its own: forks of the tests' have TensorFlow."""
+    environment = dict(os.environ, PYTHONDONTWRITEBYTECODE="1", PYTHONHASHSEED="1")
+    return Service({"a": folder}, env=environment, engine=None, num_cpu_replicas=None, num_gpus=0)
+
+
+def assert_labels(service):
+    assert {each["label"] for each in service.post("/predict", {"inputs": "the cat"}).body} == {"0", "1"}
+
+
 def test_the_command_prepares_and_then_serves_without_tensorflow(tiny_classifier, tmp_path):
-    folder = str(tmp_path / "model")
-    shutil.copytree(str(tiny_classifier), folder, ignore=shutil.ignore_patterns("serving-*"))
+    folder = unprepared(tiny_classifier, tmp_path)
 
     def command(*arguments):  # an interpreter of its own: forks of the tests' have TensorFlow
         return subprocess.run([sys.executable, "-m", "serving.run", f"--model={folder}", *arguments], cwd=ROOT,
@@ -111,13 +125,22 @@ def test_the_command_prepares_and_then_serves_without_tensorflow(tiny_classifier
     assert first.returncode == again.returncode == 0, first.stderr
     assert f"Converting the model to ONNX: {path}" in first.stderr and os.path.exists(path)
     assert f"{path} is whole: nothing is left to do" in again.stderr
-    environment = dict(os.environ, PYTHONDONTWRITEBYTECODE="1", PYTHONHASHSEED="1")  # not a fork
-    with Service({"a": folder}, env=environment, engine=None, num_cpu_replicas=None, num_gpus=0) as service:
+    with started(folder) as service:
         assert [line for line in service.lines if "Converting" in line] == []
-        assert {each["label"] for each in service.post("/predict", {"inputs": "the cat"}).body} == {"0", "1"}
+        assert_labels(service)
         assert service.get("/info").body["model_dtype"] == "float32"
         with open(f"/proc/{service.process.pid}/maps") as maps:
             assert "libtensorflow" not in maps.read()
+        assert service.stop() == 0
+
+
+def test_a_first_start_converts_the_model_and_serves_it(tiny_classifier, tmp_path):
+    folder = unprepared(tiny_classifier, tmp_path)
+    with started(folder) as service:
+        path = Prepared(folder, "--model").path
+        assert [line for line in service.lines if "Converting" in line] == [
+            f"Converting the model to ONNX: {path}\n"] and os.path.exists(path)
+        assert_labels(service)
         assert service.stop() == 0
 
 
@@ -228,19 +251,3 @@ def test_an_engine_that_is_not_installed_is_one_line(toys, monkeypatch, capsys):
             run_here(dict(model=toys["pairs"], port=0, num_cpu_replicas=1, engine=engine), run)
     with ends_with_error(capsys, "--prepare: --engine=tensorflow"):
         run_here(dict(model=toys["pairs"], prepare=True, engine="tensorflow"), run)
-
-
-@pytest.mark.parametrize("end, said", [
-    ("kill -9 $$", "the process that converts the model was ended by SIGKILL; SIGKILL comes from a system that is out of memory"),
-    ("echo \"error: [Errno 28] No space left on device: 'a.onnx'\" >&2; exit 4",
-     "No space left on device: 'a.onnx'; existing files are intact")])
-def test_a_converter_that_is_killed_or_finds_no_room_is_one_line(
-        end, said, tiny_classifier, tmp_path, monkeypatch, capsys):
-    folder = shutil.copytree(str(tiny_classifier), str(tmp_path / "model"), ignore=shutil.ignore_patterns("serving-*"))
-    program = tmp_path / "python"
-    program.write_text(f"#!/bin/sh\n{end}\n")
-    program.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(program))
-    monkeypatch.setattr(session.without_tensorflow, "is_left_out", lambda: True)
-    with ends_with_error(capsys, said):
-        run_here(dict(model=folder, prepare=True), run)

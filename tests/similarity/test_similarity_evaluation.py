@@ -9,7 +9,7 @@ import scipy.stats
 import sklearn.metrics
 
 from conftest import sentences
-from similarity import data, nearest
+from similarity import data, evaluation, nearest
 from similarity.capability import Similarity
 from similarity.evaluation import measure, pair_measures, retrieve
 from similarity.files import open_file
@@ -19,6 +19,13 @@ from similarity_files import write
 @pytest.fixture
 def random():
     return np.random.RandomState(3)
+
+
+def test_pairs_are_compared_in_blocks(random, monkeypatch):
+    monkeypatch.setattr(evaluation, "_BLOCK", 5)
+    vectors, numbers = random.normal(size=(30, 4)).astype(np.float32), random.randint(30, size=(12, 3))
+    np.testing.assert_allclose(evaluation.similarities(vectors, numbers), [
+        [vectors[anchor] @ vectors[other] for other in others] for anchor, *others in numbers], atol=1e-6)
 
 
 @pytest.mark.parametrize("most", [2, 6])

@@ -20,7 +20,7 @@ from golden import losses_of
 from reproducible_model import write_model
 from runs import predict
 from runs.rows import Example
-from similarity import data, evaluation, model, rows, run
+from similarity import data, evaluation, model, run
 from similarity.model import Objective
 from similarity_files import pairs, scored, write
 from similarity_reference import cosent, of_sizes, ranked, unit
@@ -150,23 +150,6 @@ def test_the_model_s_folder_says_how_its_vectors_are_made(trained, folder, tmp_p
         assert value == pytest.approx(of_run[name], abs=1e-6)
     with ends_with_error(capsys, "another --pooling", "was max, now mean"):
         run_here(dict(flags, output_dir=trained, pooling="mean"), run)
-
-
-def test_vectors_of_a_large_set_lie_in_a_file_that_is_gone_afterwards(
-        trained, folder, tmp_path, monkeypatch):
-    flags = dict(dev_file=folder / "dev.tsv", do_eval=True, do_predict=True, num_cpu_replicas=2,
-                 init_checkpoint=trained)
-    flags["test_file"] = write(tmp_path / "single.txt", [[text] for text in sentences(9, 4)])
-    outs = [tmp_path / name for name in ("memory", "file")]
-    run_here(dict(flags, output_dir=outs[0]), run)
-    monkeypatch.setattr(rows, "_TEXTS", 5)
-    monkeypatch.setattr(evaluation, "_BLOCK", 5)
-    run_here(dict(flags, output_dir=outs[1]), run)
-    whole, parts = map(results_in, outs)
-    assert parts == pytest.approx(whole, abs=1e-6) and "mrr_at_10_of_8" in whole
-    np.testing.assert_allclose(*(np.loadtxt(str(out / "test_results.tsv")) for out in outs), atol=1e-6)
-    names = [{path.name for path in out.iterdir() if "tfevents" not in path.name} for out in outs]
-    assert names[0] == names[1]
 
 
 # --- The training ------------------------------------------------------------------------

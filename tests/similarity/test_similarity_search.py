@@ -11,8 +11,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-import processes
-from commands import ends_with_error, run_here
+from commands import answers_one_by_one, ends_with_error, run_here
 from conftest import plain_session, sentences
 from engine import interruption
 from engine.disk import parts
@@ -178,18 +177,10 @@ def test_interrupted_it_ends_with_the_bytes_of_an_undisturbed_run(
 
 
 def test_a_query_is_answered_before_the_next_one_comes(flags, answers):
-    process = processes.start(
-        ["-m", "similarity.search", f"--model_dir={flags['model_dir']}", "--num_gpus=0",
-         f"--output_dir={flags['output_dir']}", "--format=jsonl", "--top_k=1"], stdin=-1)
-    for query, answer in zip(QUERIES, map(json.loads, answers)):
-        process.stdin.write(query + "\n")
-        process.stdin.flush()
-        assert json.loads(process.stdout.readline())["found"][0]["document"] == (
-            answer["found"][0]["document"])
-    process.stdin.close()
-    process.stdin = None
-    rest, errors = process.communicate(timeout=600)
-    assert process.returncode == 0 and not rest, errors
+    found, _ = answers_one_by_one("similarity.search", QUERIES, top_k=1, **{
+        name: flags[name] for name in ("model_dir", "output_dir")})
+    assert [each["found"][0]["document"] for each in found] == [
+        json.loads(answer)["found"][0]["document"] for answer in answers]
 
 
 # --- Hard negatives ----------------------------------------------------------------------

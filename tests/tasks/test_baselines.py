@@ -98,6 +98,6 @@ def test_a_dev_set_says_whether_rare_labels_were_learnt(predicted, loss, expecte
 def test_a_reader_is_compared_with_one_answer_to_all_questions():
     right = [["red"]] * 20 + [["blue"]] * 40
     for answers, expected in ((["red"] * 60, "'blue' to every question has 66.67"), (["red"] * 10 + ["blue"] * 50, None)):
-        answered = [scores.Answered(scores.squad(*pair), True, True) for pair in zip(answers, right)]
-        warning = scores.warning(answered, right, scores.squad)
+        answered = [scores.Answered(scores.squad(answer, of_one), of_one, True) for answer, of_one in zip(answers, right)]
+        warning = scores.warning(answered, scores.squad)
         assert warning is None if expected is None else expected in warning

@@ -18,7 +18,7 @@ import tensorflow.compat.v1 as tf
 from scipy import stats
 from tensorflow.core.protobuf import saved_model_pb2
 
-from commands import ends_with_error, run_here
+from commands import ends_with_error, results_of, run_here
 from conftest import ROOT, checkpoint_values, on_tensorflow_2, sentences
 from encoder import model_files, task_json
 from engine.devices import runtime
@@ -88,7 +88,7 @@ def read_saved_model(export_dir):
 
 
 def test_the_results_are_those_of_scikit_learn_and_scipy_on_the_predictions(exported):
-    results, scores = json.loads((exported / "eval_results.json").read_text()), expected(exported)
+    results, scores = results_of(exported), expected(exported)
     task = task_json.read(str(exported))
     written = [KINDS[task["kind"]](text) for text in TEXTS]
     if task["kind"] == "regression":
@@ -155,7 +155,7 @@ def test_an_export_is_replaced_whole_by_one_of_the_newest_checkpoint(tiny_model,
 def test_the_model_card_and_the_report_say_what_the_run_s_files_say(exported):
     card = (exported / "export" / "README.md").read_text(encoding="utf-8")
     page = Page((exported / "report.html").read_text(encoding="utf-8"))
-    results = json.loads((exported / "eval_results.json").read_text())
+    results = results_of(exported)
     assert results["num_examples"] == NUM_TEXTS
     for name in ("eval_accuracy", "eval_loss", "macro_f1"):
         assert f"| {name} | {results[name]:.5g} |" in card

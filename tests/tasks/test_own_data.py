@@ -1,6 +1,6 @@
 """A user's own files and data processors: what is read of them, and what their labels mean.
 
-Losses and scores are compared with TensorFlow's, and data processors with the equivalent file.
+Data processors are compared with the equivalent file.
 """
 
 import json
@@ -19,8 +19,6 @@ from tasks import processors
 from tasks.data import TextSet, load_texts
 from tasks.model_folder import Classification
 from tasks.table import Task
-
-import tensorflow.compat.v1 as tf
 
 SETS = ("train", "dev", "test")
 
@@ -261,43 +259,6 @@ def test_columns_are_the_flags_or_else_the_models_or_else_detected(text, options
     trained = Classification(label_types.SingleLabel(["cat", "none"]), trained_columns=Trained(
         "remark", None, "animal", None, 4))
     assert rows_of(user_task(tmp_path, ["dev"], trained, **options), "dev")[0] == first
-
-
-# --- Kinds of labels -----------------------------------------------------------------------
-
-KINDS = {"classes": label_types.SingleLabel("abcd"), "multi_label": label_types.MultiLabel("abcd", ","),
-         "regression": label_types.Regression()}
-
-
-def outputs_and_labels(kind: label_types.Kind):
-    """Made-up outputs of a model, some of them extreme, and labels; class "d" has no example."""
-    random = np.random.RandomState(0)
-    logits = (random.randn(60, kind.num_outputs) * 3).astype(np.float32)
-    logits[:2] = [[300.0], [-300.0]]
-    labels = {"classes": random.randint(0, 3, 60),
-              "multi_label": (random.rand(60, 4) < [0.5, 0.2, 0.7, 0]).astype(np.float32),
-              "regression": random.randn(60).astype(np.float32)}[kind.name]
-    return logits, labels
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_losses_and_scores_are_tensorflows(name):
-    kind = KINDS[name]
-    logits, labels = outputs_and_labels(kind)
-    losses, scores = {
-        "classes": lambda: (tf.nn.sparse_softmax_cross_entropy_with_logits(
-            labels=labels, logits=logits), tf.nn.softmax(logits)),
-        "multi_label": lambda: (tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(
-            labels=labels, logits=logits), axis=1), tf.sigmoid(logits)),
-        "regression": lambda: (tf.math.squared_difference(logits[:, 0], labels),
-                               tf.constant(logits))}[name]()
-    with tf.Session() as session:
-        losses, scores = session.run([losses, scores])
-    np.testing.assert_allclose(kind.losses(logits, labels), losses, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(kind.scores(logits), scores, atol=1e-6)
-    if kind.labels:
-        predicted = logits.argmax(axis=1) if name == "classes" else logits >= 0
-        np.testing.assert_array_equal(kind.predicted_labels(scores), predicted)
 
 
 # --- The store -----------------------------------------------------------------------------

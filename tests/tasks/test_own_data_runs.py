@@ -1,20 +1,15 @@
 """A trained model is used later, without its training file and without the flags of its columns."""
 
-import json
 import re
 import shutil
 
 import numpy as np
 import pytest
 
-from commands import ends_with_error, run_here
+from commands import results_of, run_here
 from conftest import on_tensorflow_1, on_tensorflow_2, sentences
 from engine.errors import UserError
 from runs import columns, predict
-
-
-def results_of(flags):
-    return json.loads((flags["output_dir"] / "eval_results.json").read_text())
 
 
 def write(path, lines):
@@ -36,12 +31,12 @@ def test_a_model_remembers_its_columns(tiny_model, tmp_path, capsys):
                  num_train_epochs=1, learning_rate=1e-3)
     run_here({**flags, "do_train": True, "do_eval": True, "do_predict": True,
               "text_column": "remark", "label_column": "3"})
-    trained, probabilities = results_of(flags), probabilities_of(flags)
+    trained, probabilities = results_of(flags["output_dir"]), probabilities_of(flags)
     (tmp_path / "train.tsv").unlink()
     capsys.readouterr()
     run_here({**flags, "do_eval": True})
     assert "detected" not in capsys.readouterr().err
-    assert results_of(flags) == trained
+    assert results_of(flags["output_dir"]) == trained
     shutil.copytree(str(tmp_path / "out"), str(tmp_path / "converted"))  # which have no step in their names
     (tmp_path / "converted" / "checkpoint").unlink()
     for path in (tmp_path / "converted").glob("model.ckpt-*"):
@@ -76,18 +71,10 @@ def test_labels_that_only_the_dev_set_has_are_mistakes_that_are_named(label_kind
                   max_seq_length=16, num_cpu_replicas=1, output_dir=tmp_path / "out"))
     said = capsys.readouterr().err
     assert "3 of 11 examples have labels that the model does not learn" in said and "'tea' (2), 'tin' (1)" in said
-    results = json.loads((tmp_path / "out" / "eval_results.json").read_text())
+    results = results_of(tmp_path / "out")
     assert results["eval_accuracy"] == pytest.approx(8 / 11)
     assert results["eval_loss"] < 0.3  # of the examples whose label the model knows
     assert {row["label"]: (row["recall"], row["num_examples"]) for row in results["per_class"]} == {
         "red": (1, 4), "blue": (1, 4), "tea": (0, 2), "tin": (0, 1)}
     report = (tmp_path / "out" / "report.html").read_text()
     assert "tea" in report and "tin" in report
-
-
-def test_a_dev_set_of_other_labels_is_an_error(tiny_model, tmp_path, capsys):
-    write(tmp_path / "train.tsv", ["text\tlabel", *["the cat\tred", "a dog\tblue"] * 16])
-    write(tmp_path / "dev.tsv", ["text\tlabel", "the cat\tred", *["a dog\ttea"] * 2])
-    with ends_with_error(capsys, "dev.tsv, line 3: the label is 'tea'"):
-        run_here(dict(tiny_model._asdict(), task_name="file", data_dir=tmp_path, do_train=True, do_eval=True,
-                      max_seq_length=16, num_cpu_replicas=1, output_dir=tmp_path / "out"))

@@ -74,7 +74,7 @@ def test_a_text_predictor_answers_alike_whatever_the_size_of_the_list(trained, t
                 {"text": "one", "text_pair": "two"}, ["one", 2], []]
     missing = predictor([texts[0], *no_texts, texts[1]])
     assert ["error" in each for each in missing] == [False, *[True] * len(no_texts), False]
-    assert missing[2]["error"] == "must be a text, or a pair of texts, not nan"
+    assert missing[2]["error"] == "the model takes single texts, and not nan"
     assert_are_expected([missing[0], missing[-1]], trained)
     for no_list in ("one", b"one", None, {"text": "one"}, iter(["one"])):
         with pytest.raises(UserError, match="takes a list of texts"):

@@ -9,7 +9,7 @@ import onnxruntime
 import pytest
 import tensorflow.compat.v1 as tf
 
-from commands import ends_with_error, results_in, run_here
+from commands import answers_of, ends_with_error, results_in, run_here
 from conftest import sentences
 from distillation import run as distillation
 from encoder import classifier, convert, label_types, model_files
@@ -18,7 +18,6 @@ from engine.model import INFERENCE
 from engine.training import summaries
 from exports import run_saved_model
 from golden import losses_of
-from runs import predict
 from runs.rows import Example
 from runs.text_predictor import TextPredictor
 from tasks import model_folder
@@ -48,6 +47,10 @@ def train(model, data_dir, output_dir, **flags):
 
 def numbers_in(folder):
     return np.loadtxt(str(folder / "predict.txt"))
+
+
+def values_of(model, folder):
+    return [answer["value"] for answer in answers_of(model, TEXTS, folder)]
 
 
 @pytest.fixture(scope="module")
@@ -101,13 +104,8 @@ def test_the_description_and_the_record_have_mean_and_deviation_of_the_training_
 def test_every_way_out_has_the_unit_of_the_labels(priced, tmp_path):
     expected = numbers_in(priced)
     assert abs(expected.mean() - OFFSET) < 3 * UNIT
-    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in TEXTS))
     for folder in (priced, priced / "export"):
-        run_here(dict(output_dir=folder, input_file=tmp_path / "texts.txt", num_cpu_replicas=1,
-                      output_file=tmp_path / "values.tsv"), predict)
-        np.testing.assert_allclose(
-            np.loadtxt(str(tmp_path / "values.tsv"), skiprows=1), expected, rtol=1e-5)
-        (tmp_path / "values.tsv").unlink()
+        np.testing.assert_allclose(values_of(folder, tmp_path), expected, rtol=1e-5)
     predictor = TextPredictor(str(priced), num_cpu_replicas=1)
     np.testing.assert_allclose([each["value"] for each in predictor(TEXTS)], expected, rtol=1e-5)
     predictor.close()
@@ -125,10 +123,7 @@ def test_every_way_out_has_the_unit_of_the_labels(priced, tmp_path):
     run_here(dict(from_tensorflow=priced, output_dir=tmp_path / "theirs"), convert)
     run_here(dict(from_huggingface=tmp_path / "theirs", output_dir=tmp_path / "back"), convert)
     assert "mean" not in json.loads((tmp_path / "back" / "task.json").read_text())
-    run_here(dict(output_dir=tmp_path / "back", input_file=tmp_path / "texts.txt", num_cpu_replicas=1,
-                  output_file=tmp_path / "back.tsv"), predict)
-    np.testing.assert_allclose(
-        np.loadtxt(str(tmp_path / "back.tsv"), skiprows=1), expected, rtol=1e-5)
+    np.testing.assert_allclose(values_of(tmp_path / "back", tmp_path), expected, rtol=1e-5)
 
 
 def test_a_model_of_1_0_0_evaluates_resumes_and_exports_as_before(priced, tiny_model, tmp_path):
@@ -197,6 +192,5 @@ def test_a_damaged_description_is_an_error(entries, priced, tmp_path, capsys):
     shutil.copytree(str(priced), str(tmp_path / "model"))
     task = json.loads((tmp_path / "model" / "task.json").read_text())
     (tmp_path / "model" / "task.json").write_text(json.dumps({**task, **entries}))
-    (tmp_path / "texts.txt").write_text("a\n")
     with ends_with_error(capsys, "task.json is damaged", "deviation"):
-        run_here(dict(output_dir=tmp_path / "model", input_file=tmp_path / "texts.txt"), predict)
+        values_of(tmp_path / "model", tmp_path)
