@@ -218,7 +218,7 @@ def fitting(job: Job, kind: Union[Kind, OneOf], unit: str, *, find: Callable[[],
             predictor.restore(start)
             examples = sampled.source.subset(sampled.indices)._replace(dynamic_padding=settings.dynamic_padding)
             predictions = predictor.predict(
-                examples, job.settings.evaluation.eval_batch_size, counter.advance, as_on_one=True)
+                examples, job.settings.evaluation.eval_batch_size, counter.advance)
         return fit_probe(sampled.rows_of(predictions["features"]), kind, unit, began,
                          job.model.config.hidden_dropout_prob if has_dropout else 0.0)
 

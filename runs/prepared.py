@@ -19,11 +19,10 @@ from engine import inference
 from engine.checkpoints import checkpoints, onnx_file
 from engine.checkpoints.checkpoints import Checkpoint
 from engine.data.batches import Features, Source
-from engine.data.plan import inference_plan
 from engine.disk import artifact, files, provenance
 from engine.disk.artifact import Artifact
 from engine.errors import UserError
-from engine.model import INFERENCE, Forward, Mode
+from engine.model import INFERENCE
 from engine.version import VERSION
 from runs import kinds
 from runs.capability import Job, Reader
@@ -130,34 +129,17 @@ def features(record: Source) -> Features:
     return record.fetch(np.zeros(1, np.int64), record.padded_length(np.array([0])))
 
 
-def restored(forward: Forward, trained: ModelFiles, example: Features, mode: Mode, device: str,
-             config: tf.ConfigProto) -> Tuple[tf.Session, Dict[str, tf.Tensor], Dict[str, tf.Tensor]]:
-    """A session with the model's weights, the placeholders of its features, and its predictions.
-
-    Args:
-        example: features of a batch, which give the inputs' names, types and ranks.
-    """
-    with tf.Graph().as_default() as graph:
-        with tf.device(device), tf.variable_scope("", use_resource=True):
-            inputs = {name: tf.placeholder(values.dtype, [None] * values.ndim)
-                      for name, values in example.items()}
-            predictions = forward(inputs, mode).predictions
-        saver = tf.train.Saver()
-    session = tf.Session(graph=graph, config=config)
-    inference.load_weights(session, saver, trained.checkpoint)
-    return session, inputs, predictions
-
-
 def _convert(path: str, trained: ModelFiles, reader: Reader) -> None:
-    session, inputs, predictions = restored(
-        reader.forward, trained, features(example_of(reader)), INFERENCE._replace(computation=modeling.Computation(inlined=True)),
-        "/cpu:0", tf.ConfigProto(device_count={"GPU": 0}))
-    with session:
-        graph = onnx_file.frozen(session, [tensor.name for tensor in predictions.values()])
+    session = inference.DeviceSession(
+        reader.forward, INFERENCE._replace(computation=modeling.Computation(inlined=True)),
+        features(example_of(reader)), "/cpu:0", tf.ConfigProto(device_count={"GPU": 0}))
+    with contextlib.closing(session):
+        session.restore(trained.checkpoint)
+        graph = onnx_file.frozen(session.session, [tensor.name for tensor in session.predictions.values()])
     used = {node.name for node in graph.node}
     onnx_file.convert(
-        path, graph, {tensor.name: name for name, tensor in inputs.items() if tensor.op.name in used},
-        {tensor.name: name for name, tensor in predictions.items()})
+        path, graph, {tensor.name: name for name, tensor in session.inputs.items() if tensor.op.name in used},
+        {tensor.name: name for name, tensor in session.predictions.items()})
 
 
 def agreement(job: Job, dev: Any, exact: Prepared, int8: Prepared) -> Dict[str, str]:
@@ -180,16 +162,15 @@ class _Predictions:
         return inference.in_order(self._parts, sum(len(numbers) for numbers, _ in self._parts))
 
     def __call__(self, source: Source) -> Dict[str, np.ndarray]:
-        names, parts = [tensor.name for tensor in self._session.get_outputs()], []
-        lengths = source.padded_lengths()
-        for batch in inference_plan(lengths, _BATCH_TOKENS, 1):
-            features = source.fetch(batch.indices, *source.lengths_of_batch(batch.indices))
-            computed = self._session.run(names, {
-                tensor.name: features[tensor.name] for tensor in self._session.get_inputs()})
-            parts.append((batch.indices, dict(zip(names, computed))))
-        computed, first = inference.in_order(parts, len(lengths)), sum(len(numbers) for numbers, _ in self._parts)
-        self._parts.append((np.arange(first, first + len(lengths)), computed))
+        computed = inference.predict([self._run], source, _BATCH_TOKENS)
+        first = sum(len(numbers) for numbers, _ in self._parts)
+        self._parts.append((np.arange(first, first + len(source.lengths)), computed))
         return computed
+
+    def _run(self, features: Features) -> Features:
+        names = [tensor.name for tensor in self._session.get_outputs()]
+        return dict(zip(names, self._session.run(names, {
+            tensor.name: features[tensor.name] for tensor in self._session.get_inputs()})))
 
 
 def _shares(description: Mapping[str, Any], one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]

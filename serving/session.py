@@ -8,7 +8,6 @@ import time
 from typing import Any, Iterator, List, NamedTuple, Optional, Union
 
 import tensorflow.compat.v1 as tf
-from tensorflow.core.protobuf.config_pb2 import CallableOptions
 
 from encoder.model_files import ModelFiles
 from engine import inference, log
@@ -30,8 +29,8 @@ _TRIALS = 5
 _SOON = 0.01  # seconds, after which a text is answered soon enough by one thread
 
 
-class TensorFlowSession:
-    """A model in a session of TensorFlow; any number of threads may call `run`.
+class TensorFlowSession(inference.DeviceSession):
+    """A model in a session of TensorFlow.
 
     Args:
         example: features of a batch.
@@ -44,26 +43,9 @@ class TensorFlowSession:
     length_multiple = LENGTH_MULTIPLE
 
     def __init__(self, trained: ModelFiles, reader: Reader, example: Features, devices: Devices, device: str):
+        super().__init__(reader.forward, inference.mode_on(devices), example, device, devices.session_config)
         self.dtype = devices.dtype.name
-        self._is_checked = devices.dtype == tf.float16
-        self._session, inputs, predictions = prepared.restored(
-            reader.forward, trained, example, inference.mode_on(devices), device, devices.session_config)
-        self._names, self._fetched = sorted(inputs), sorted(predictions)
-        # With feeds, `make_callable` is `Session.run`, which takes 0.4 ms of a processor; this takes 0.06.
-        self._call = self._session._make_callable_from_options(CallableOptions(
-            feed=[inputs[name].name for name in self._names],
-            fetch=[predictions[name].name for name in self._fetched]))
-
-    def run(self, features: Features) -> Features:
-        """The predictions for a batch of b examples, each [b, ...]."""
-        predictions = dict(zip(self._fetched, self._call(*[features[name] for name in self._names])))
-        if self._is_checked:
-            inference.check_finite([predictions])
-        return predictions
-
-    def close(self) -> None:
-        """Frees the weights."""
-        self._session.close()
+        self.restore(trained.checkpoint)
 
 
 class OnnxSession:
@@ -156,7 +138,7 @@ def open_sessions(engine: Optional[str], folder: str, devices: Devices) -> OpenS
     trained, reader = kinds.open_reader(folder, "--model")
     example = prepared.features(prepared.example_of(reader))
     return OpenSessions(trained, reader, [TensorFlowSession(trained, reader, example, devices, device)
-                                    for device in devices.names])
+                                    for device in inference.places(devices)])
 
 
 def file_of(engine: Optional[str], folder: str) -> Prepared:

@@ -4,12 +4,12 @@ This module knows the plan and the length of a batch; only the source knows the 
 record.
 """
 
-from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Callable, Dict, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from engine.data.plan import InferenceBatch, TrainingPlan
+from engine.data.plan import TrainingPlan
 from engine.data.store import Records
 from engine.devices import runtime
 
@@ -109,15 +109,16 @@ def training_dataset(source: Source, plan: TrainingPlan, *, replicas: range,
     Args:
         replicas: the numbers of the replicas that this process feeds.
     """
-    batches = (len(replicas), per_replica_batch_size)
-
     def fetch(step: int) -> Features:
         return training_share(source, plan, replicas, per_replica_batch_size, step)
 
     def to_features(step: tf.Tensor) -> Dict[str, tf.Tensor]:
-        features, = _fetch_in_graph(
-            lambda step: [fetch(step)], step, fetch(first_step), batches, 1)
-        return features
+        example = fetch(first_step)
+        values = tf.numpy_function(lambda step: list(map(fetch(int(step)).get, example)), [step],
+                                   [each.dtype for each in example.values()])
+        for value, each in zip(values, example.values()):
+            value.set_shape([*each.shape[:2], *[None] * (each.ndim - 2)])
+        return dict(zip(example, values))
 
     steps = tf.data.Dataset.range(first_step, last_step)
     return runtime.without_autotuning(steps.map(to_features, num_parallel_calls=2).unbatch()
@@ -137,58 +138,3 @@ def training_share(source: Source, plan: TrainingPlan, replicas: range,
         features = source.fetch(indices[share], *lengths)
     return {name: values.reshape(len(replicas), per_replica_batch_size, *values.shape[1:])
             for name, values in features.items()}
-
-
-class InferenceFeed:
-    """Feeds one graph with one set of examples after another.
-
-    Set `source` and `batches`, then run the initializer of the dataset's iterator.
-    """
-
-    def __init__(self, source: Source, num_replicas: int, num_ready: int):
-        """`source` is any set with the same features; `num_ready` steps are prefetched."""
-        self.source = source
-        self.batches: Sequence[InferenceBatch] = []
-        self._num_replicas = num_replicas
-        self._num_ready = num_ready
-
-    def dataset(self) -> tf.data.Dataset:
-        """One element per step: its number, and a tuple with the features of each replica.
-
-        A replica cannot run without examples. If a step has too few, the replica gets an example of
-        another one, and its prediction is dropped.
-        """
-        first = np.arange(min(1, len(self.source.lengths)))  # none, if there is none
-        example = self.source.fetch(first, self.source.max_length)
-
-        def fetch(step: int) -> List[Features]:
-            batch = self.batches[step]
-            parts = [part if len(part) else batch.indices[:1] for part in batch.parts]
-            return [self.source.fetch(part, self.source.padded_length(part)) for part in parts]
-
-        @tf.autograph.experimental.do_not_convert  # it would write a temporary file
-        def to_features(step: tf.Tensor) -> tuple:
-            return step, _fetch_in_graph(fetch, step, example, (None,), self._num_replicas)
-
-        num_steps = tf.numpy_function(lambda: np.int64(len(self.batches)), [], tf.int64)
-        steps = tf.data.Dataset.range(tf.ensure_shape(num_steps, []))
-        return runtime.without_autotuning(
-            steps.map(to_features, num_parallel_calls=2).prefetch(self._num_ready))
-
-
-def _fetch_in_graph(fetch: Callable[[int], List[Features]], step: tf.Tensor, example: Features,
-                    batches: Tuple[Optional[int], ...], num_parts: int
-                    ) -> Tuple[Dict[str, tf.Tensor], ...]:
-    """The features of each of `num_parts` parts of a step, which `fetch(step)` returns.
-
-    Args:
-        example: such features; `batches` are their leading dimensions, and the others may vary.
-    """
-    names = sorted(example)
-    values = tf.numpy_function(
-        lambda step: [part[name] for part in fetch(int(step)) for name in names],
-        [step], [example[name].dtype for name in names] * num_parts)
-    for value, name in zip(values, names * num_parts):
-        value.set_shape([*batches, *[None] * (example[name].ndim - len(batches))])
-    return tuple(dict(zip(names, values[i:i + len(names)]))
-                 for i in range(0, len(values), len(names)))

@@ -183,42 +183,18 @@ def _spread(batches: np.ndarray, keys: np.ndarray) -> None:
         batches[batch, slot], batches[place] = batches[place], batches[batch, slot]
 
 
-class InferenceBatch(NamedTuple):
-    """One step of inference."""
-    indices: np.ndarray  # the examples, over all replicas
-    sizes: List[int]  # how many of them each replica takes
-
-    @property
-    def parts(self) -> List[np.ndarray]:
-        """The examples of each replica."""
-        return np.split(self.indices, np.cumsum(self.sizes)[:-1])
-
-
-def inference_plan(padded_lengths: np.ndarray, tokens_per_replica: int, num_replicas: int, *,
-                   as_on_one: bool = False) -> List[InferenceBatch]:
-    """Every example once, examples of similar length together, the longest first.
+def inference_plan(padded_lengths: np.ndarray, tokens: int) -> List[np.ndarray]:
+    """The examples of each batch: every one once, examples of similar length together, the longest first.
 
     The longest come first so that a batch that does not fit into memory fails at the start.
-    The examples of the last step are spread evenly; a replica may get none.
 
     Args:
         padded_lengths: the length of each example in a batch, [n].
-        tokens_per_replica: tokens per replica and step, padding included; the shorter the
-            examples, the more of them share a step.
-        as_on_one: each replica takes batches that a single one would take. Then the number of replicas
-            does not change a bit of a prediction, but some of them may have nothing to do.
+        tokens: of a batch, padding included; the shorter the examples, the more of them share a batch.
     """
-    if as_on_one:
-        parts = [batch.indices for batch in inference_plan(padded_lengths, tokens_per_replica, 1)]
-        steps = [parts[first:first + num_replicas] for first in range(0, len(parts), num_replicas)]
-        return [InferenceBatch(np.concatenate(step), [*map(len, step), *[0] * (num_replicas - len(step))])
-                for step in steps]
     order = np.argsort(-padded_lengths, kind="stable")
     batches, start = [], 0
     while start < len(order):
-        longest = padded_lengths[order[start]]
-        indices = order[start:start + max(1, tokens_per_replica // longest) * num_replicas]
-        sizes = [len(part) for part in np.array_split(indices, num_replicas)]
-        batches.append(InferenceBatch(indices, sizes))
-        start += len(indices)
+        batches.append(order[start:start + max(1, tokens // padded_lengths[order[start]])])
+        start += len(batches[-1])
     return batches

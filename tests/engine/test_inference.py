@@ -51,13 +51,17 @@ def expected(tiny_model, trained, sources):
     return by_size
 
 
-@pytest.mark.parametrize("num_replicas, concurrent_steps",
-                         ((3, 1), (1, 4), (2, 3)))
+def replicas(count, **changes):
+    """With a session for each replica, as on cards."""
+    return cpu_devices(count)._replace(kind="GPU", **changes)
+
+
+@pytest.mark.parametrize("devices", (
+    lambda: replicas(3), lambda: cpu_devices(1)._replace(concurrent_steps=4), lambda: replicas(2, concurrent_steps=3)))
 def test_all_sizes_and_batches_give_every_example_once_and_in_order(
-        tiny_model, trained, sources, expected, num_replicas, concurrent_steps):
-    devices = cpu_devices(num_replicas)._replace(concurrent_steps=concurrent_steps)
+        tiny_model, trained, sources, expected, devices):
     with Predictor(classifier.forward_of(tiny_model.config(), 2),
-                   devices) as predictor:
+                   devices()) as predictor:
         predictor.restore(trained)
         for size in SIZES:
             for batch_size in (4, 8):
@@ -66,9 +70,9 @@ def test_all_sizes_and_batches_give_every_example_once_and_in_order(
                 np.testing.assert_allclose(logits, expected[size], atol=1e-6)
 
 
-@pytest.mark.parametrize("num_replicas", (1, 2))
+@pytest.mark.parametrize("devices", (cpu_devices, replicas))
 def test_variables_that_have_other_names_in_the_files_are_read_from_these(
-        tiny_model, trained, sources, expected, tmp_path, num_replicas):
+        tiny_model, trained, sources, expected, tmp_path, devices):
     """The layer of a model of one is the second of two in the files, as of a student that is cut from its teacher."""
     values = checkpoint_values(trained.path)
     layers = {name: value for name, value in values.items() if "/layer_0/" in name}
@@ -76,7 +80,7 @@ def test_variables_that_have_other_names_in_the_files_are_read_from_these(
     prefix = str(tmp_path / "model.ckpt")
     checkpoints.write_checkpoint(prefix, {**values, **moved, **{name: value + 1 for name, value in layers.items()}})
     stored = checkpoints.open_checkpoint(prefix)
-    with Predictor(classifier.forward_of(tiny_model.config(), 2), cpu_devices(num_replicas)) as predictor:
+    with Predictor(classifier.forward_of(tiny_model.config(), 2), devices(2)) as predictor:
         for names, is_right in (({name: name.replace("/layer_0/", "/layer_1/") for name in values}, True),
                                 ({name: name for name in values}, False)):
             predictor.restore(stored.renamed(names))
@@ -84,22 +88,26 @@ def test_variables_that_have_other_names_in_the_files_are_read_from_these(
             assert np.allclose(logits, expected[44], atol=1e-6) == is_right
 
 
+def test_the_number_of_replicas_does_not_change_a_bit(tiny_model, trained, sources):
+    predictions = []
+    for devices in (cpu_devices(1), cpu_devices(2), replicas(3)):
+        with Predictor(classifier.forward_of(tiny_model.config(), 2), devices) as predictor:
+            predictor.restore(trained)
+            predictions.append(predictor.predict(sources[143], 4)["logits"].tobytes())
+    assert len(set(predictions)) == 1
+
+
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("num_replicas", (1, 2, 3))
-def test_the_plan_fills_a_step_with_tokens_and_spreads_what_is_left_evenly(size, num_replicas):
+def test_the_plan_fills_a_batch_with_tokens(size):
     lengths = np.random.RandomState(0).randint(1, 30, size)
-    plan = inference_plan(lengths, 8 * 32, num_replicas)
-    indices = np.concatenate([batch.indices for batch in plan])
-    assert sorted(indices) == list(range(size))
-    for batch in plan:
-        assert sum(batch.sizes) == len(batch.indices) and len(batch.sizes) == num_replicas
-        assert max(batch.sizes) - min(batch.sizes) <= 1
-        assert max(batch.sizes) * lengths[batch.indices].max() <= 8 * 32
-    for batch in plan[:-1]:  # one more example of each replica would be too many
-        assert (min(batch.sizes) + 1) * lengths[batch.indices].max() > 8 * 32
-    assert (np.diff(lengths[indices]) <= 0).all()
+    plan = inference_plan(lengths, 8 * 32)
+    assert sorted(np.concatenate(plan)) == list(range(size))
+    for indices in plan:
+        assert len(indices) * lengths[indices].max() <= 8 * 32
+    for indices in plan[:-1]:  # one more example would be too many
+        assert (len(indices) + 1) * lengths[indices].max() > 8 * 32
+    assert (np.diff(lengths[np.concatenate(plan)]) <= 0).all()
 
 
-def test_an_example_longer_than_a_step_has_tokens_has_a_step_of_its_own():
-    plan = inference_plan(np.array([4, 40, 4]), 8, 1)
-    assert [batch.indices.tolist() for batch in plan] == [[1], [0, 2]]
+def test_an_example_longer_than_a_batch_has_tokens_has_a_batch_of_its_own():
+    assert [indices.tolist() for indices in inference_plan(np.array([4, 40, 4]), 8)] == [[1], [0, 2]]
