@@ -6,7 +6,6 @@ import modeling
 import optimization
 from encoder import classifier
 from engine.checkpoints import checkpoints
-from engine.devices import runtime
 from engine.devices.devices import Devices, dtype_of
 from engine.model import Forward, Mode
 from engine.training import pool
@@ -48,7 +47,7 @@ def operations_of(workload: Workload) -> List[tf.Operation]:
                            tf.ConfigProto()).strategy()
         with strategy.scope():
             results = strategy.experimental_local_results(
-                runtime.run_on_replicas(strategy, lambda: (
+                strategy.extended.call_for_each_replica(lambda: (
                     _predictions(workload) if workload.task == PREDICTION
                     else train_op(workload, features_of(workload)))))
         return list(needed([getattr(result, "op", result) for result in results]))

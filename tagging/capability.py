@@ -123,7 +123,7 @@ class EntityTagger(Capability):
         labels = self.tagger.tags.labels
         return Card(
             "It finds entities in sentences", labels,
-            model_card.inputs(self, "`[CLS] sentence [SEP]`") + """ The others are
+            model_card.inputs(self, "`[CLS] sentence [SEP]`") + """ The others, int32, are
 `first_pieces` `[batch, words]`, the position in `input_ids` of each word's first piece, padded with 0, and
 `num_words` `[batch]`, at least 1. The program below cuts a longer sentence into windows.""",
             f"""\

@@ -203,12 +203,6 @@ if not IS_TENSORFLOW_1:
         lambda *arguments: without_autotuning(_create_device_dataset(*arguments)))
 
 
-def run_on_replicas(strategy: tf.distribute.Strategy, function):
-    """Calls `function()` once in each replica of `strategy`; returns its per-replica result."""
-    run = strategy.experimental_run_v2 if IS_TENSORFLOW_1 else strategy.run
-    return run(function)
-
-
 def set_devices(strategy: tf.distribute.Strategy, worker: str, names: Sequence[str]) -> None:
     """Sets the devices of this process, `worker`, in a strategy for several workers.
 

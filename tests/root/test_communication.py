@@ -15,7 +15,6 @@ import optimization
 from benchmarks.step_graph import needed
 from conftest import on_tensorflow_1, on_tensorflow_2
 from encoder import classifier
-from engine.devices import runtime
 from engine.devices.devices import Devices
 from engine.model import Mode
 from engine.workers.cluster import Cluster
@@ -75,7 +74,7 @@ def step_under(strategy: tf.distribute.Strategy, micro_batches: int = 1,
 
     with strategy.scope():
         train_ops = strategy.experimental_local_results(
-            runtime.run_on_replicas(strategy, train_op))
+            strategy.extended.call_for_each_replica(train_op))
     return Step(needed(getattr(op, "op", op) for op in train_ops), gradients_of_replicas)
 
 

@@ -11,7 +11,6 @@ import pytest
 import multigpu_optimizer
 import optimization
 from conftest import assert_same_training, checkpoint_values, cpu_devices, on_tensorflow_1
-from engine.devices import runtime
 
 import tensorflow.compat.v1 as tf
 
@@ -169,7 +168,8 @@ def test_minimize_in_a_function_that_a_strategy_runs_is_the_same(of_one_replica)
 
     strategy = cpu_devices(2).strategy()
     with strategy.scope():
-        step = strategy.experimental_local_results(runtime.run_on_replicas(strategy, train_op))
+        run = getattr(strategy, "run", None) or strategy.experimental_run_v2  # its name in TensorFlow 1
+        step = strategy.experimental_local_results(run(train_op))
     with tf.Session(config=cpu_devices(2).session_config) as session:
         session.run(tf.global_variables_initializer())
         session.run([tf.local_variables_initializer(), tf.tables_initializer()])
