@@ -154,7 +154,7 @@ def _augment(job: Job, candidates: Candidates, file: GrowingFile, total: int) ->
     parsed = ((row, [parse(text, job.model.encoding.tokenizer) for text in row.texts])
               for row in itertools.islice(_rows_of(job), file.num_rows, None))
     num_variants = 0
-    with Counter(f"Augmenting {train.file}", unit="examples",
+    with Counter(f"Augmenting {os.path.basename(train.file)}", unit="examples",
                  total=total - file.num_rows, contents="words") as counter:
         for chunk in in_chunks(parsed, chunk_words,
                                lambda row: 1 + sum(len(text.words) for text in row[1])):
