@@ -118,7 +118,7 @@ def test_a_line_with_one_text_before_pairs_leaves_the_columns_in_place(browser, 
     head, first, second = (line.split("\t") for line in browser.evaluate("downloads").split("\n")[:3])
     assert head[:2] == ["text", "second text"] and len(head) == len(first) == len(second) == 3
     assert first[:2] == ["the cat", ""] and second[:2] == ["the dog", "the birds"]
-    assert second[2].startswith("error: the model reads texts or pairs")
+    assert second[2].startswith("error: the model takes single texts or pairs")
 
 
 def test_an_error_is_shown(browser, service):
