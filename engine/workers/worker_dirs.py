@@ -70,13 +70,13 @@ def output_directory(path: str, peers: Peers, *, is_training: bool) -> str:
         token, names = peers.from_chief("state", lambda: [token, _state(path)])
         sees = peers.gather("sees state", os.path.exists(os.path.join(path, token)))
     folder = path if peers.is_chief else _keep(scratch.folder(tempfile.gettempdir()), peers)
-    is_shared = sees[peers.cluster.index]
+    has_files = peers.is_chief or sees[peers.cluster.index]  # the chief's own are never written
     for name in map(os.path.basename, names):
         original, own = (os.path.join(directory, name) for directory in (path, folder))
-        if is_shared and not peers.is_chief:
+        if has_files and not peers.is_chief:
             os.symlink(os.path.abspath(original), own)
         if not all(sees):
-            _broadcast(original, os.devnull if is_shared else own, peers)
+            _broadcast(original, os.devnull if has_files else own, peers)
     if not peers.is_chief and checkpoint_files.list_checkpoints(folder):
         checkpoint_files.write_list(folder)
     return folder
