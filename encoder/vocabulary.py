@@ -96,7 +96,10 @@ def _ids_of_tokenizer(path: str) -> Dict[str, int]:
 
 
 def read_casing(folder: str, tokens: Optional[List[str]] = None) -> bool:
-    """`do_lower_case` as the files of a model's folder say, or else the vocabulary: `tokens`, or that of the folder."""
+    """`do_lower_case` from the files of a model's folder; without an entry there, from `tokens`, the vocabulary.
+
+    `tokens` are read from the folder if they are not given.
+    """
     config = tokenizer_files.read(folder, not has_capitals(_tokens(folder) if tokens is None else tokens))
     return (task_json.read(folder) or config)["do_lower_case"]
 

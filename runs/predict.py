@@ -123,7 +123,7 @@ def _example_of_line(line_number: int, line: str, of_all: Takes, takes: Takes) -
 
 
 def _line(form: str, names: Sequence[str], result: Union[Result, Dict[str, str]]) -> str:
-    """The line of a result or an error; `names` are those of a result's fields."""
+    """The line of a result or an error; a result has a field for each of `names`."""
     if isinstance(result, dict):
         result = Result([""] * len(names), result)
     return ("\t".join(result.fields) if form == "tsv" else json.dumps(result.entry, ensure_ascii=False)) + "\n"

@@ -11,7 +11,7 @@ from serving.routes import REQUESTS
 
 
 class Error(BaseModel):
-    """Why there is no answer; `index` is that of the text at fault, from 0."""
+    """Why there is no answer; `index` is the number of the text at fault, from 0."""
     error: str
     error_type: str
     index: Optional[int] = None

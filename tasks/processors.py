@@ -65,7 +65,7 @@ class DataProcessor:
 
 
 class ProcessorSplit(NamedTuple):
-    """One set of a data processor; what is asked of it is what is asked of a `Split`."""
+    """One set of a data processor, with the methods of a `Split`."""
     processor: Any
     data_dir: str
     name: str  # "train", "dev" or "test"

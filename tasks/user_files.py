@@ -23,7 +23,7 @@ from tasks.table import Task
 
 HELP_TOPIC = "Data"  # of the flags defined here
 
-# The flags of `define_flags`, and those of the sets.
+# The flags of `define_flags`, and the flags of the sets.
 FLAGS = ("data_dir", "train_file", "dev_file", "test_file", "text_column", "text_pair_column",
          "label_column", "header", "label_kind", "label_separator")
 
@@ -38,7 +38,7 @@ _METRICS = {
 
 
 def define_flags(values: flags.FlagValues) -> None:
-    """Defines the flags of --task_name=file, beside those of the sets."""
+    """Defines the flags of --task_name=file, without the flags of the sets."""
     column_finder.define_flags(values, {
         "text": "the text", "text_pair": "the second text of a pair",
         "label": "the label (several columns of 0 and 1 have commas between)"}, note=" Only with --task_name=file.")

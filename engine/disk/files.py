@@ -134,8 +134,8 @@ def sync_folder(path: str) -> None:
 def name_disk_errors(path: str, temporary: Optional[str] = None) -> Iterator[None]:
     """Adds `path` to disk errors that name no file, or a path that begins with `temporary`.
 
-    The error of a failed write, unlike that of a failed opening, has no file name. TensorFlow's errors that name
-    such a path become an OSError: after some of them, it would begin a session anew.
+    A failed write names no file; a failed opening does. TensorFlow's own error becomes an OSError if it names a path
+    in `temporary`: after some of its errors, TensorFlow would begin a session anew.
     """
     try:
         yield

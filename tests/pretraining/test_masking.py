@@ -1,6 +1,6 @@
 """Masks: shares, budgets and whole words, against hand-worked cases.
 
-`test_create_data.py` has any input: what is masked is what the text says, and nothing else changes.
+`test_create_data.py` tries any text: the targets are its own tokens, and nothing else changes.
 """
 
 import numpy as np
