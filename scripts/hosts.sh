@@ -65,7 +65,7 @@ worker() {
 
 chief=
 # The chief tells the others, and all save their step.
-trap 'if [[ $chief ]]; then kill -TERM "$chief"; else exit 143; fi' INT TERM
+trap 'if [[ $chief ]]; then kill -TERM "$chief" 2> /dev/null; else exit 143; fi' INT TERM
 for ((restart = 0; ; restart++)); do
   for host in "${hosts[@]:1}"; do
     if [[ $host != localhost ]]; then wait_for "$host" $((restart ? 300 : 0)); fi
@@ -75,8 +75,10 @@ for ((restart = 0; ; restart++)); do
   for ((index = 1; index < ${#hosts[@]}; index++)); do
     worker "$index" "$@" &
   done
-  # A signal ends this wait, not the chief.
-  until wait "$chief"; status=$?; ! kill -0 "$chief" 2> /dev/null; do :; done
+  # A trap must not interrupt `wait`: bash then can lose the chief's status.
+  while kill -0 "$chief" 2> /dev/null; do sleep 0.2; done
+  wait "$chief"
+  status=$?
   chief=
   # The others end by themselves, and say why; ssh notices within two minutes that a machine is gone.
   for ((waited = 0; waited < 1500; waited++)); do

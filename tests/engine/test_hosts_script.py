@@ -102,6 +102,20 @@ while not (index and os.path.exists("told")): time.sleep(0.01)""")
     assert starts(tmp_path) == [1, 1]
 
 
+def test_the_status_is_the_chiefs_even_if_it_ends_with_the_signal(start, tmp_path):
+    process = start("""
+if index: sys.exit()
+with open("draft", "w") as draft: draft.write(str(os.getpid()))
+os.rename("draft", "pid")
+signal.pause()""")
+    processes.wait_until(process, lambda: (tmp_path / "pid").exists())
+    process.send_signal(signal.SIGSTOP)
+    process.send_signal(signal.SIGINT)
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGTERM)
+    process.send_signal(signal.SIGCONT)
+    assert ended(process) == (143, "", "")
+
+
 def test_a_machine_that_cannot_be_reached_is_named_before_any_worker_starts(start, tmp_path):
     status, _, errors = ended(start("", "a,b,c"))
     assert status == 2
