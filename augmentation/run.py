@@ -229,25 +229,24 @@ def _facts(job: Job) -> Dict[str, Any]:
 def _job(values: flags.FlagValues, model: MaskedLanguageModel) -> Job:
     """Checks the flags; the output directory is created last, after all checks."""
     name, task = _task(values)
-    data_dir = "" if name == OWN_DATA else settings.required(values, "data_dir")
-    train_file = files.require_file(os.path.join(data_dir, task.train.file), "the task's file")
+    train_file = files.require_file(task.train.file, "the task's file")
+    layout = None if name == OWN_DATA else find_task(name)[1]
     if values.N is None:
         values.N = _ROUNDS_OF_TASK.get(name, _ROUNDS)
     settings.positive(values, "N")
     settings.in_range(values, "p", 0, 1)
     settings.in_range(values, "seed", 0, 2**32 - 1)
     output_dir = files.make_directory(settings.required(values, "output_dir"), "--output_dir")
-    output_file = os.path.join(
-        output_dir, task.train.file if data_dir else os.path.basename(train_file))
+    output_file = os.path.join(output_dir, layout.train.file if layout else os.path.basename(train_file))
     files.check_output(output_file, "--output_dir", [train_file])
-    job = Job(values, task.within(data_dir), output_file, None, model)
+    job = Job(values, task, output_file, None, model)
     shard = shards.from_flags(values, inputs=None)
     if shard:
         shards.check(values, [output_file],
                      lambda part: _facts(job._replace(part=part.part_of(train_file))))
         job = job._replace(part=shard.part_of(train_file), output_file=shard.output(output_file))
-    if data_dir:
-        _copy_other_sets(task, data_dir, output_dir)
+    if layout:
+        _copy_other_sets(layout, values.data_dir, output_dir)
     return job
 
 
@@ -258,8 +257,7 @@ def _task(values: flags.FlagValues) -> Tuple[str, Task]:
             if values[other].present:
                 raise UserError(f"--{other}: only the training set is augmented; leave it out")
         return name, user_files.make_task(values, ["train"])
-    task_flags.refuse_own_data_flags(values, ("data_dir",))
-    return find_task(name)
+    return task_flags.of_table(values)
 
 
 def _copy_other_sets(task: Task, data_dir: str, output_dir: str) -> None:

@@ -1,7 +1,7 @@
 """The flags that choose the task: one of the table, a user's files, or a user's processor."""
 
 import os
-from typing import Optional, Sequence
+from typing import Optional, Sequence, Tuple
 
 from absl import flags
 
@@ -11,7 +11,7 @@ from engine.errors import UserError
 from runs import sets
 from tasks import processors, user_files
 from tasks.model_folder import Classification
-from tasks.table import OWN_DATA, TASKS, find_task
+from tasks.table import OWN_DATA, TASKS, Task, find_task
 
 HELP_TOPIC = "Data"  # of the flags defined here
 
@@ -53,17 +53,22 @@ def find(values: flags.FlagValues, names: Sequence[str],
     elif settings.required(values, "task_name") == OWN_DATA:
         name, task = OWN_DATA, user_files.make_task(values, names, trained)
     else:
-        refuse_own_data_flags(values, ("data_dir", "train_file"))
-        try:
-            name, task = find_task(values.task_name)
-        except UserError as error:
-            raise UserError(f"{error}; or, in its place, --processor=FILE.py:CLASS for a "
-                            "DataProcessor") from error
-        if values.train_file:
-            path = files.require_file(os.path.abspath(values.train_file), "--train_file")
-            task = task._replace(train=task.train._replace(file=path))
-        task = task.within(settings.required(values, "data_dir"))
+        name, task = of_table(values)
     return Classification(task.kind, trained_columns=task.trained_columns, task_name=name, task=task)
+
+
+def of_table(values: flags.FlagValues) -> Tuple[str, Task]:
+    """A task of the table and its name, its files where the flags say."""
+    refuse_own_data_flags(values, ("data_dir", "train_file"))
+    try:
+        name, task = find_task(values.task_name)
+    except UserError as error:
+        other = "; or, in its place, --processor=FILE.py:CLASS for a DataProcessor" if "processor" in values else ""
+        raise UserError(f"{error}{other}") from error
+    if values.train_file:
+        path = files.require_file(os.path.abspath(values.train_file), "--train_file")
+        task = task._replace(train=task.train._replace(file=path))
+    return name, task.within(settings.required(values, "data_dir"))
 
 
 def refuse_own_data_flags(values: flags.FlagValues, allowed: Sequence[str]) -> None:

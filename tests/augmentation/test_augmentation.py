@@ -121,6 +121,9 @@ def test_replicas_batches_and_pieces_of_work_change_no_byte(model, glove, tmp_pa
     monkeypatch.setattr(run, "_WORDS_AT_A_TIME", {"CPU": 5})
     assert expected == augment_here(model, tmp_path / "out", num_cpu_replicas=3,
                                     predict_batch_size=1, **flags)
+    write_cola(tmp_path / "short", TEXTS)
+    assert expected == augment_here(model, tmp_path / "named", **{
+        **flags, "data_dir": tmp_path / "short", "train_file": tmp_path / "cola" / "train.tsv"})
     assert expected != augment_here(model, tmp_path / "other", **{**flags, "seed": 8})
 
 
