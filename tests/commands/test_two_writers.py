@@ -50,10 +50,25 @@ WRITERS = {
 }
 
 
-def start(module, inputs, folder):
+# Runs a command that stops when it has locked the file named first. A signal from here may come when it has written it.
+STOPPING = f"""
+import contextlib, os, signal, sys
+from engine.disk import scratch
+exclusive, lock = scratch.exclusive, sys.argv.pop(1)
+@contextlib.contextmanager
+def stopping(path, output):
+    with exclusive(path, output):
+        if os.path.basename(path) == lock:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        yield
+scratch.exclusive = stopping
+{processes.RUN_MODULE}"""
+
+
+def start(module, inputs, folder, program=("-m",)):
     flags = {name: str(value).replace("{}", str(inputs)).replace("<>", str(folder))
              for name, value in WRITERS[module][0].items()}
-    return processes.start(["-m", module, *arguments(flags)], stdin=open(os.devnull),
+    return processes.start([*program, module, *arguments(flags)], stdin=open(os.devnull),
                            env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
 
 
@@ -66,9 +81,9 @@ def test_while_one_command_writes_another_is_refused_and_changes_nothing(module,
 
     names = WRITERS[module][1]
     lock = tmp_path / f".{names[-1]}.lock"
-    first = start(module, inputs, tmp_path)
-    processes.wait_until(first, lambda: lock.exists() and lock.read_text())  # with its owner's number
-    first.send_signal(signal.SIGSTOP)
+    first = start(module, inputs, tmp_path, ["-c", STOPPING, lock.name])
+    os.waitid(os.P_PID, first.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    assert lock.exists() and first.poll() is None, first.communicate()
     before = content()
     second = start(module, inputs, tmp_path)
     said = second.communicate()[1]

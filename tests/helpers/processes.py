@@ -16,6 +16,13 @@ _PR_SET_CHILD_SUBREAPER = 36
 # Beginnings of the names of variables that are read when Python or a library is loaded.
 _READ_ON_LOADING = ("PYTHON", "LD_", "LANG", "LC_", "OMP_", "OPENBLAS_", "TF_CPP_", "TF_ENABLE_")
 _ENVIRONMENT = dict(os.environ)  # of the server
+# Code that runs a module with its arguments, which follow `-c` and this code.
+RUN_MODULE = """
+import runpy, sys
+sys.argv.pop(0)
+sys.modules.pop(sys.argv[0], None)
+runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+"""
 
 
 def start(arguments: Sequence[str], *, cwd: str = fork_server.ROOT,
