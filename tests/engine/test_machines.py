@@ -117,11 +117,11 @@ def test_others_end_with_a_chief_whose_output_nobody_reads(tmp_path):
 
 @pytest.mark.parametrize("number, lost", [(signal.SIGKILL, 0), (signal.SIGSTOP, 2)])
 def test_a_lost_worker_is_named_by_all_others(number, lost, tmp_path):
-    started = start(tmp_path, "hang", str(tmp_path), heartbeat_timeout=2.0)
+    started = start(tmp_path, "hang", str(tmp_path), heartbeat_timeout=6.0)
     for index in range(3):
         workers.wait_for(str(tmp_path / f"here{index}"), started)
     started[1].kill(signal.SIGSTOP)
-    time.sleep(0.5)  # so short a silence is borne
+    time.sleep(1.5)  # so short a silence is borne
     started[1].kill(signal.SIGCONT)
     started[lost].kill(number)
     for index in {0, 1, 2} - {lost}:
@@ -136,7 +136,7 @@ def test_a_lost_worker_is_named_by_all_others(number, lost, tmp_path):
 
 def test_a_worker_that_does_not_come_is_named(tmp_path):
     addresses = workers.free_addresses(3)
-    started = start(tmp_path, "hang", str(tmp_path), addresses=addresses, peer_timeout=1.0,
+    started = start(tmp_path, "hang", str(tmp_path), addresses=addresses, peer_timeout=5.0,
                     which=(0, 2))
     for worker in started:
         ended = worker.end()
@@ -147,7 +147,7 @@ def test_a_worker_that_does_not_come_is_named(tmp_path):
 def test_a_wrong_host_name_is_named(tmp_path):
     addresses = workers.free_addresses(2)
     addresses[1] = "no-such-host.invalid:" + addresses[1].rpartition(":")[2]
-    for worker in start(tmp_path, "hang", str(tmp_path), addresses=addresses, peer_timeout=2.0):
+    for worker in start(tmp_path, "hang", str(tmp_path), addresses=addresses, peer_timeout=5.0):
         ended = worker.end()
         assert ended.status == command.USER_ERROR_STATUS
         assert f"worker 1 ({addresses[1]}) could not be reached" in ended.said

@@ -3,6 +3,7 @@
 import json
 import re
 import signal
+import time
 
 import numpy as np
 import pytest
@@ -38,6 +39,7 @@ def start_from(directory, job):
     step = step_of(directory / "out") + 3
     while step_of(directory / "out") < step:
         assert all(worker.is_running() for worker in started), [each.said() for each in started]
+        time.sleep(0.005)
     return started
 
 
