@@ -90,7 +90,8 @@ def test_without_a_terminal_a_work_has_lines_at_intervals_and_a_closing_one(cloc
         assert re.fullmatch(pattern, line)
 
 
-def test_a_short_work_has_the_closing_line_alone_and_one_that_fails_has_none(capsys):
+def test_a_short_work_has_the_closing_line_alone_and_one_that_fails_has_none(clock, capsys):
+    clock(0.001)
     with progress.Counter("Scoring", unit="examples") as count:
         count.advance(1)
     with pytest.raises(ValueError), progress.Counter("Scoring", unit="examples") as count:
@@ -107,8 +108,9 @@ def test_metrics_have_the_digits_that_people_read(capsys):
         "  pearson = nan", "  global_step = 1234567"]
 
 
-def test_on_a_terminal_a_bar_moves_lines_stand_above_it_and_it_goes_in_the_end(monkeypatch):
+def test_on_a_terminal_a_bar_moves_lines_stand_above_it_and_it_goes_in_the_end(clock, monkeypatch):
     terminal = Terminal(monkeypatch)
+    clock(0.001)
     with progress.Counter("Scoring", unit="examples", total=4) as count:
         for part in range(4):
             log.info(f"line {part}")
