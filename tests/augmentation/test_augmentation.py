@@ -247,14 +247,17 @@ command.run(run.main, run.define_flags(), usage="", argv=sys.argv)
 """
 
 
-def start(flags, output_dir) -> subprocess.Popen:
+def start(flags, output_dir, code: str) -> subprocess.Popen:
     return processes.start(
-        ["-c", PROGRAM, *arguments({**flags, "output_dir": output_dir})],
+        ["-c", code + PROGRAM, *arguments({**flags, "output_dir": output_dir})],
         env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
 
 
 def num_lines(path) -> int:
-    return len(path.read_text().splitlines()) if path.exists() else 0
+    if not os.path.exists(path):
+        return 0
+    with open(path) as file:
+        return len(file.readlines())
 
 
 @on_tensorflow_1
@@ -264,10 +267,10 @@ def test_killed_and_told_to_end_it_ends_with_the_bytes_of_the_uninterrupted_run(
     out = tmp_path / "out"
     generator = random.Random(1)
     for number in (signal.SIGKILL, signal.SIGTERM):
-        process = start(flags, out)
-        wanted = num_lines(out / "train.tsv.part") + generator.randint(1, 150)
-        processes.wait_until(process, lambda: num_lines(out / "train.tsv.part") >= wanted)
-        process.send_signal(number)
+        part = str(out / "train.tsv.part")
+        wanted = num_lines(part) + generator.randint(1, 150)
+        process = start(flags, out, processes.strike(
+            number, f"os.path.exists({part!r}) and len(open({part!r}).readlines()) >= {wanted}"))
         said = process.communicate()[1]
         assert process.returncode == (-9 if number == signal.SIGKILL else 143), said
         assert not (out / "train.tsv").exists()

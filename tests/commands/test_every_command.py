@@ -18,7 +18,7 @@ from engine.devices import runtime
 from masked_lm import write_tiny_masked_lm
 from noise_of_commands import RUN_MARKED, noise
 from pages import blocks
-from processes import step_of, wait_until
+from processes import step_of
 from reproducible_model import write_model
 from rewriting_files import made_up_texts
 from scripts.flags_page import commands
@@ -57,8 +57,8 @@ class Folder:
     def __init__(self, folder):
         self.folder, self.noise = folder, {}
 
-    def start(self, module, flags):
-        return processes.start(["-c", RUN_MARKED, module, *arguments(flags)],
+    def start(self, module, flags, code=""):
+        return processes.start(["-c", code + RUN_MARKED, module, *arguments(flags)],
                                env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
 
     def end(self, module, process, status=0):
@@ -81,9 +81,7 @@ def train(of: Folder, run, model):
     if run == "run_classifier":
         flags.update(num_cpu_replicas=2, train_batch_size=8)
     if run in INTERRUPTED:
-        process = of.start(module, flags)
-        wait_until(process, lambda: step_of(output_dir))
-        process.send_signal(signal.SIGTERM)
+        process = of.start(module, flags, processes.strike(signal.SIGTERM, f"step_of({str(output_dir)!r})"))
         said, step = of.end(module, process, 128 + signal.SIGTERM), step_of(output_dir)
         end = int(re.search(rf"has a checkpoint at step {step} of (\d+)", said.splitlines()[-1]).group(1))
         resumed = f"Resuming from {output_dir}/model.ckpt-{step}"

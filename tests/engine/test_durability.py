@@ -1,10 +1,10 @@
 """Nothing is lost when a disk is full or fails, a process is killed, or the power goes."""
 
-import glob
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -121,11 +121,9 @@ def test_a_command_told_to_end_while_it_writes_leaves_nothing_half_written(
     with open(os.path.join(flags["data_dir"], "train.tsv"), "a") as file:
         file.write("x\t1\t\tthe cat sees a dog\n" * 300_000)
     before = sorted(tmp_path.rglob("*"))
-    process = start_command(*arguments(
-        {**flags, "store_dir": tmp_path / "store", **flags_of_phase}))
     # glob.glob passes over a folder that is renamed while it looks; Path.glob raises.
-    processes.wait_until(process, lambda: glob.glob(str(tmp_path / draft)))
-    process.terminate()
+    process = start_command(*arguments({**flags, "store_dir": tmp_path / "store", **flags_of_phase}),
+                            code=processes.strike(signal.SIGTERM, f"glob.glob({str(tmp_path / draft)!r})"))
     said = process.communicate()[1]
     assert process.returncode == 143, said
     assert said.splitlines()[-1].startswith("interrupted by SIGTERM") and "Traceback" not in said

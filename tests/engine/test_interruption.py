@@ -52,11 +52,9 @@ def test_a_run_that_is_told_to_end_and_then_killed_ends_bit_for_bit_like_the_uni
         flags, whole, tmp_path):
     generator = random.Random(1)
     for number, status in ((signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)):
-        process = start_command(*arguments({**flags, "output_dir": tmp_path}))
         wanted = step_of(tmp_path) + generator.randint(1, 4)
-        wait_until(process, lambda: step_of(tmp_path) >= wanted)
-        time.sleep(generator.uniform(0, 0.05))
-        process.send_signal(number)
+        process = start_command(*arguments({**flags, "output_dir": tmp_path}), code=processes.strike(
+            number, f"step_of({str(tmp_path)!r}) >= {wanted}", after=generator.uniform(0, 0.05)))
         process.communicate()
         assert process.returncode == status
     assert 0 < step_of(tmp_path) < STEPS
@@ -92,9 +90,8 @@ def test_a_run_that_is_told_to_end_saves_and_says_how_to_go_on(flags, tmp_path):
 
 def test_before_the_first_step_a_signal_ends_the_command_at_once_and_leaves_no_checkpoint(
         flags, tmp_path):
-    process = start_command(*arguments({**flags, "output_dir": tmp_path / "out"}))
-    wait_until(process, (tmp_path / "out" / "run.json").exists)  # the graph is being built
-    process.terminate()
+    process = start_command(*arguments({**flags, "output_dir": tmp_path / "out"}), code=processes.strike(
+        signal.SIGTERM, f"os.path.exists({str(tmp_path / 'out' / 'run.json')!r})"))  # the graph is being built
     said = process.communicate(timeout=60)[1]
     assert process.returncode == 143 and "interrupted by SIGTERM" in said.splitlines()
     assert not (tmp_path / "out" / "run.json").exists() and not step_of(tmp_path / "out")

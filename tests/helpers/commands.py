@@ -113,8 +113,9 @@ def run_command(*args: str, cards: str = "", address_space: Optional[int] = None
 
 
 def start_command(*args: str, cards: str = "",
-                  before: Optional[Callable[[], None]] = None,
+                  before: Optional[Callable[[], None]] = None, code: str = "",
                   **environment: str) -> subprocess.Popen:
-    """Starts it and does not wait; `before` is called in the process, before the command."""
-    return processes.start(["run_classifier.py", *args], before=before,
+    """Starts it and does not wait; `before` is called in the process, and `code` runs there, before the command."""
+    program = ["-c", code + processes.RUN_MODULE, "run_classifier"] if code else ["run_classifier.py"]
+    return processes.start([*program, *args], before=before,
                            env={**os.environ, "CUDA_VISIBLE_DEVICES": cards, **environment})

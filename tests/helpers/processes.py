@@ -54,6 +54,30 @@ def run(arguments: Sequence[str], *, input: Optional[str] = None,
     return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
 
+def strike(number: int, when: str, after: float = 0.0) -> str:
+    """Code that sends its own process a signal once an expression is true.
+
+    A signal from the tests' process can come too late: it may be held up while the program goes on.
+
+    Args:
+        when: the expression, of `step_of`, `glob` and `os`.
+        after: seconds that it waits then.
+    """
+    return f"""
+import glob, os, sys, threading, time
+sys.path.append({os.path.dirname(os.path.abspath(__file__))!r})
+from processes import step_of
+
+def strike():
+    while not ({when}):
+        time.sleep(0.005)
+    time.sleep({after})
+    os.kill(os.getpid(), {int(number)})
+
+threading.Thread(target=strike, daemon=True).start()
+"""
+
+
 def wait_until(process: subprocess.Popen, condition: Callable[[], object]) -> None:
     """Waits until a condition holds; fails where the process ends before."""
     while not condition():
