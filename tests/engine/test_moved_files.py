@@ -7,6 +7,7 @@ import pytest
 
 from commands import arguments, ends_with_error, on_cola, run_here, start_command
 from conftest import on_tensorflow_1, on_tensorflow_2
+from engine.training import summaries
 from processes import step_of, wait_until
 
 
@@ -41,6 +42,20 @@ def test_an_output_folder_that_goes_away_ends_the_training_with_one_line(
     assert said.splitlines()[-1].startswith(
         f"error: --output_dir={out} was removed or renamed while the command ran: ")
     assert not os.path.exists(out)
+
+
+@on_tensorflow_2
+def test_an_output_folder_that_goes_away_during_an_evaluation_is_not_made_again(flags, tmp_path, monkeypatch, capsys):
+    out, write = tmp_path / "out", summaries.write_evaluation
+
+    def move_and_write(*arguments):
+        rename(str(out))
+        write(*arguments)
+
+    monkeypatch.setattr(summaries, "write_evaluation", move_and_write)
+    with ends_with_error(capsys, f"--output_dir={out} was removed or renamed while the command ran"):
+        run_here(dict(flags, eval_every_steps=3))
+    assert not out.exists()
 
 
 @on_tensorflow_2
