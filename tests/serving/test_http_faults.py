@@ -21,7 +21,7 @@ from serving import app, model
 from serving.routes import REQUESTS
 from services import RELEASE, SECONDS, Answer, Service, read_all, request, wait_until
 
-SOON = 2.0  # seconds of the services that wait for slow clients
+SOON = 4.0  # seconds of the services that wait for slow clients
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +164,7 @@ def test_an_answer_that_nobody_reads_is_dropped(impatient):
                 break
         assert_answers(impatient)
         client.settimeout(SECONDS)
-        time.sleep(2 * SOON)
+        time.sleep(SOON + 2)
         answers = read_all(client)
     assert answers.startswith(b"HTTP/1.1 200 OK")
     assert_answers(impatient)
