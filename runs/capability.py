@@ -124,7 +124,7 @@ class Takes(NamedTuple):
         return self.least <= count and (self.most is None or count <= self.most)
 
     def describe(self, form: str) -> str:
-        """Says what the model takes. `form` shows how an example is written around its texts, such as "[{}]"."""
+        """Names the model's inputs, for messages. `form` is the template of an example, such as "[{}]"."""
         if self.most == 1 or self.pairs is None and not self.are_several:
             return "single texts" if self.most == 1 else "single texts or pairs, and not both in one input"
         names = ["first", "second"] if self.pairs else [

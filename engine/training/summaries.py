@@ -97,7 +97,7 @@ class TrainingSummaries:
 def write_evaluation(output_dir: str, metrics: Mapping[str, float], global_step: int) -> None:
     """Adds an evaluation's metrics to the curves in `<output_dir>/eval`."""
     directory = os.path.join(output_dir, "eval")
-    with contextlib.suppress(FileExistsError):  # TensorFlow would make an output directory again that has gone away
+    with contextlib.suppress(FileExistsError):  # TensorFlow would also create a missing output_dir
         os.mkdir(directory)
     with _writer(directory) as writer:
         writer.add_summary(_summary(metrics), global_step)
