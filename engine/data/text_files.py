@@ -287,6 +287,9 @@ def _decode(path: str, line_number: int, line: bytes, marks: Pattern) -> str:
     if b"\0" in line or (line_number == 1 and line[:2] in (b"\xff\xfe", b"\xfe\xff")):
         raise UserError(f"{path}, line {line_number}: holds a NUL byte or the mark of UTF-16; "
                         "texts must be UTF-8: convert the file, for example with iconv")
+    if line_number == 1 and b"\r" in line.rstrip(b"\r\n") and not line.endswith(b"\n"):
+        raise UserError(f"{path}: lines end with \\r alone, as Excel for Mac may write them; convert the file, for example "
+                        "with tr '\\r' '\\n'")
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
