@@ -99,10 +99,11 @@ def input_format(path: str) -> str:
 
 
 def check_lines(path: str) -> None:
-    """Raises a UserError for a file named as CSV or JSON, where each line is read as a text."""
-    if path.lower().endswith((".csv", ".json", ".jsonl", ".csv.gz", ".json.gz", ".jsonl.gz")):
-        raise UserError(f"--input_file={path}: each line is read as a text here, with the marks and names of CSV or JSON; "
-                        "write the texts into a .txt file, one a line")
+    """Raises a UserError for a file named as CSV or JSON, or TSV with columns, where each line is read as a text."""
+    has_columns = path.lower().endswith(".tsv") and any("\t" in line for _, line in itertools.islice(lines(path), 1))
+    if has_columns or path.lower().endswith((".csv", ".json", ".jsonl", ".csv.gz", ".json.gz", ".jsonl.gz")):
+        raise UserError(f"--input_file={path}: each line is read as a text here, with the other columns, marks and names "
+                        "of TSV, CSV or JSON; write the texts into a .txt file, one a line")
 
 
 def output_format(path: Optional[str], given: Optional[str]) -> str:
