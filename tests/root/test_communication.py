@@ -48,7 +48,7 @@ def step_of(num_replicas: int, kind: str, all_reduce: str, micro_batches: int = 
 
 def step_under(strategy: tf.distribute.Strategy, micro_batches: int = 1,
                transfer_dtype: tf.DType = tf.float32, most_rows: Optional[int] = None,
-               hidden: int = HIDDEN, **computation) -> Step:
+               hidden: int = HIDDEN, bias_correction: bool = False, **computation) -> Step:
     forward = classifier.forward_of(config(hidden), 2)
     gradients_of_replicas = []
 
@@ -70,7 +70,7 @@ def step_under(strategy: tf.distribute.Strategy, micro_batches: int = 1,
         gradients_of_replicas.append(gradients)
         return optimization.create_update(
             gradients, 1e-4, 10, 1, loss_scale=scale, transfer_dtype=transfer_dtype,
-            most_rows=most_rows).operation
+            most_rows=most_rows, bias_correction=bias_correction).operation
 
     with strategy.scope():
         train_ops = strategy.experimental_local_results(
@@ -155,6 +155,13 @@ def test_small_gradients_share_a_bucket_and_functions_that_replicas_share_name_n
     assert any("backward" in name and "encoder_layer" in name for name in names)
     assert not {node.device for function in functions for node in function.node_def
                 if "GPU" in node.device.upper()}
+
+
+def test_each_card_updates_its_own_variables_alone():
+    step = step_of(3, "gpu", "nccl", transfer_dtype=tf.float16, hidden=16, bias_correction=True)
+    moved = {(op.name, x.name) for op in step.operations for x in op.inputs
+             if x.dtype == tf.resource and "GPU" in op.device and op.device != x.op.device}
+    assert moved == set()
 
 
 def depth(name: str) -> int:
