@@ -51,7 +51,7 @@ _MEAN = """import tensorflow.compat.v1 as tf
 from encoder import bert, model_files
 model_files.missing_variables = lambda *which: []
 build = bert.build
-def build_with_mean(config, features, mode, **more):
+def build_with_mean(config, features, mode, reads_pooler=False, **more):
     model = build(config, features, mode, **more)
     model.get_pooled_output = lambda: bert.pooled(
         tf.cast(model.get_sequence_output(), tf.float32), features["input_mask"], "mean")
