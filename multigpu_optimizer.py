@@ -202,11 +202,12 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
                                         *counts)
             else:
                 updates, norm = update(state, sums, learning_rate, divisor, *counts)
-            updates += [assign(handle, count - tf.where(tf.is_finite(norm), 0.0, 1.0))
-                        for handle, count in zip(counter, counts)]
+            # Not added to `updates`, whose operations the next replica copies.
+            own_updates = [assign(handle, count - tf.where(tf.is_finite(norm), 0.0, 1.0))
+                           for handle, count in zip(counter, counts)]
             if loss_scale:
-                updates.append(loss_scale.after_step(scale, tf.is_finite(norm)))
-            return Update(tf.group(*updates), learning_rate, norm, scale)
+                own_updates.append(loss_scale.after_step(scale, tf.is_finite(norm)))
+            return Update(tf.group(*updates, *own_updates), learning_rate, norm, scale)
 
         with tf.name_scope(name or self.get_name()):
             # The function runs once for each replica, in order, on its device, with its gradients.

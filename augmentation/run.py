@@ -14,6 +14,7 @@ columns are kept.
 """
 
 import csv
+import filecmp
 import io
 import itertools
 import json
@@ -266,6 +267,9 @@ def _copy_other_sets(task: Task, data_dir: str, output_dir: str) -> None:
         source = os.path.join(data_dir, split.file) if split else ""
         if os.path.exists(source):
             target = os.path.join(output_dir, split.file)
+            if os.path.exists(target) and not filecmp.cmp(source, target, shallow=False):
+                raise UserError(f"{target} is another file than {source}, which is copied there; name another --output_dir, "
+                                "or remove it")
             os.makedirs(os.path.dirname(target), exist_ok=True)
             with files.atomic_path(target) as temporary:
                 shutil.copyfile(source, temporary)

@@ -36,8 +36,8 @@ class PredictionSettings:
     topic = "Prediction"
     predict_batch_size: Optional[int] = setting(
         None, "Examples of --max_seq_length tokens per replica and prediction step; more "
-        f"shorter ones, up to the same number of tokens. By default {CPU_BATCH_SIZE}, and on cards "
-        f"as many as have {GPU_STEP_TOKENS:,} tokens.", positive=True)
+        f"shorter ones, up to the same number of tokens. Without a value {CPU_BATCH_SIZE}, and on "
+        f"cards as many as have {GPU_STEP_TOKENS:,} tokens.", positive=True)
 
 
 def mode_on(devices: Devices) -> Mode:

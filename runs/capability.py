@@ -173,7 +173,7 @@ class Capability(abc.ABC):
     Attributes of a kind:
         verb: "Tagging", for the log of predictions.
         unit: what a set's records are, in the plural: "windows".
-        prediction_files: patterns of what `write` writes, which a training outdates.
+        prediction_files: the names of what `write` writes, which a training outdates.
         inputs: of an export, int32, and how many dimensions each has.
         loss: the name of the loss among the results, which --metric_for_best can name, too.
         length: the class of the settings of a training's length.

@@ -14,6 +14,7 @@ from engine import log, settings
 from engine.checkpoints import checkpoints
 from engine.checkpoints.checkpoints import Checkpoint
 from engine.cli import device_flags
+from engine.disk import files
 from engine.errors import UserError
 from engine.inference import PredictionSettings, Predictor
 from engine.progress import Counter
@@ -25,6 +26,7 @@ from runs import export, output_layer, prepared, report, results, tries
 from runs.capability import Capability, Job, Measured, Predict, Sets, Training, facts_of
 
 _WORK = ("do_train", "do_eval", "do_test", "do_predict")
+_INPUTS = ("train_file", "dev_file", "test_file", "predict_file")
 
 
 def define_flags(values: flags.FlagValues, *more: Type[settings.Settings]) -> None:
@@ -83,6 +85,9 @@ def job_of(values: flags.FlagValues, model: Capability, peers: Peers) -> Job:
     device_flags.compare_workers(values, devices)
     run_of = run_settings(values, devices, model.config.num_hidden_layers, model.length,
                           model.metrics(), model.loss)
+    for name in model.prediction_files:  # which are removed before a prediction reads its input
+        files.check_output(os.path.join(run_of.output_dir, name), "--output_dir", [
+            values[flag].value for flag in _INPUTS if flag in values])
     return Job(model, devices, run_of._replace(command_settings=model.settings), prediction.predict_batch_size)
 
 

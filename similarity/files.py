@@ -172,6 +172,8 @@ def open_file(path: str, given: Roles, header: Optional[bool], *, labelled: bool
     finder.report(given, what=file.describe())
     if not given.get("text"):
         finder.warn_of_unread("--text_column=" + ",".join((*finder.columns("text"), "{}")))
+    if labelled and layout == TUPLES and num_texts == 2:
+        _warn_of_labels(finder)
     return file
 
 
@@ -232,6 +234,16 @@ def _detected_labels(table: Table, free: Sequence[int]) -> List[int]:
         raise UserError(f"{table.path}: several columns have nothing but numbers or labels; {table.describe()}; name "
                         "those to read with --text_column and --label_column")
     return labels
+
+
+def _warn_of_labels(finder: Finder) -> None:
+    """Warns of columns that may say which of the pairs are similar."""
+    table = finder.table
+    unread = [table.column(position) for position in finder.free if table.values(position) and _layout_of(
+        table.values(position)) and not (table.numbers_rows(position) or _has_ids(table, position))]
+    if unread:
+        log.warn(f"{table.path}: column {', '.join(unread)} is not read, and each pair counts as similar; if it says how "
+                 f"similar the texts of a pair are, set --label_column={unread[0]}")
 
 
 def _layout_of(labels: Sequence[Any]) -> Optional[str]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from engine.data.store import array_header
 from engine.disk import files, parts
-from engine.disk.artifact import WHOLE, GrowingFile
+from engine.disk.artifact import DAMAGED, WHOLE, GrowingFile
 from engine.disk.parts import in_chunks
 from engine.disk.provenance import Source, hash_in
 from engine.errors import UserError
@@ -60,7 +60,7 @@ def build(folder: str, file: TextFile, encoder: Encoder) -> None:
     """
     files.make_directory(folder, "--output_dir")
     facts = {"--documents": Source(file.path), "columns": file.facts()}
-    with GrowingFile(os.path.join(folder, _TEXTS), facts).growing("documents") as texts:
+    with GrowingFile(os.path.join(folder, _TEXTS), facts).growing("documents", replaces=(DAMAGED,)) as texts:
         left = itertools.islice(documents_of(file), texts.num_rows, None)
         for chunk in in_chunks(() if texts.is_whole else left, _CHUNK_TEXTS):
             texts.append("".join(json.dumps(text, ensure_ascii=False) + "\n" for text in chunk),
@@ -68,7 +68,7 @@ def build(folder: str, file: TextFile, encoder: Encoder) -> None:
     total = texts.num_rows
     output = GrowingFile(os.path.join(folder, _VECTORS), {**facts, **encoder.model_facts()},
                          array_header(total, encoder.size))
-    with output.growing(f"of {total:,} documents") as vectors:
+    with output.growing(f"of {total:,} documents", replaces=(DAMAGED,)) as vectors:
         num_left = total - vectors.num_rows
         if not num_left:
             return

@@ -31,7 +31,8 @@ class EntityTagger(Capability):
     Attributes:
         files: of a run, by the names of the sets.
     """
-    verb, unit, prediction_files = "Tagging", "windows", ("predict.*",)
+    verb, unit = "Tagging", "windows"
+    prediction_files = tuple(f"predict{extension}" for extension in formats.EXTENSIONS)
     inputs = {"input_ids": 2, "input_mask": 2, "segment_ids": 2, "first_pieces": 2, "num_words": 1}
 
     def __init__(self, files: Mapping[str, TaggedFile], tagger: Tagger, config: BertConfig, encoding: Encoding):

@@ -91,7 +91,7 @@ class Classifier(Capability):
         classification: what is classified.
     """
     verb, unit = "Predicting", "examples"
-    prediction_files = ("test_results*.tsv", "predict*.txt")
+    prediction_files = ("test_results.tsv", "test_results_mm.tsv", "predict.txt", "predict_mm.txt")
 
     def __init__(self, classification: Classification, config: BertConfig, encoding: Encoding):
         super().__init__(config, encoding)

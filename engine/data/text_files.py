@@ -99,10 +99,11 @@ def input_format(path: str) -> str:
 
 
 def check_lines(path: str) -> None:
-    """Raises a UserError for a file named as CSV or JSON, where each line is read as a text."""
-    if path.lower().endswith((".csv", ".json", ".jsonl", ".csv.gz", ".json.gz", ".jsonl.gz")):
-        raise UserError(f"--input_file={path}: each line is read as a text here, with the marks and names of CSV or JSON; "
-                        "write the texts into a .txt file, one a line")
+    """Raises a UserError for a file named as CSV or JSON, or TSV with columns, where each line is read as a text."""
+    has_columns = path.lower().endswith(".tsv") and any("\t" in line for _, line in itertools.islice(lines(path), 1))
+    if has_columns or path.lower().endswith((".csv", ".json", ".jsonl", ".csv.gz", ".json.gz", ".jsonl.gz")):
+        raise UserError(f"--input_file={path}: each line is read as a text here, with the other columns, marks and names "
+                        "of TSV, CSV or JSON; write the texts into a .txt file, one a line")
 
 
 def output_format(path: Optional[str], given: Optional[str]) -> str:
@@ -287,6 +288,9 @@ def _decode(path: str, line_number: int, line: bytes, marks: Pattern) -> str:
     if b"\0" in line or (line_number == 1 and line[:2] in (b"\xff\xfe", b"\xfe\xff")):
         raise UserError(f"{path}, line {line_number}: holds a NUL byte or the mark of UTF-16; "
                         "texts must be UTF-8: convert the file, for example with iconv")
+    if line_number == 1 and b"\r" in line.rstrip(b"\r\n") and not line.endswith(b"\n"):
+        raise UserError(f"{path}: lines end with \\r alone, as Excel for Mac may write them; convert the file, for example "
+                        "with tr '\\r' '\\n'")
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -106,7 +106,7 @@ class Devices(NamedTuple):
         index, workers = self.peers.cluster.index, {"worker": list(self.peers.cluster.addresses)}
         strategy.configure(config, workers, "worker", index)
         worker = f"/job:worker/task:{index}"
-        runtime.set_devices(strategy, worker, [
+        runtime.set_devices(strategy, config, worker, [
             f"{worker}/device:{name.strip('/').upper()}" for name in self.names])
         return strategy
 

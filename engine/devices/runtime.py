@@ -203,8 +203,8 @@ if not IS_TENSORFLOW_1:
         lambda *arguments: without_autotuning(_create_device_dataset(*arguments)))
 
 
-def set_devices(strategy: tf.distribute.Strategy, worker: str, names: Sequence[str]) -> None:
-    """Sets the devices of this process, `worker`, in a strategy for several workers.
+def set_devices(strategy: tf.distribute.Strategy, config: tf.ConfigProto, worker: str, names: Sequence[str]) -> None:
+    """Sets the devices of this process, `worker`, in a strategy for several workers and in its configuration.
 
     By default the strategy takes all cards, or one CPU device.
     """
@@ -222,6 +222,9 @@ def set_devices(strategy: tf.distribute.Strategy, worker: str, names: Sequence[s
             options=extended._communication_options, collective_keys=extended._collective_keys)
         # By default single transfers use gRPC, because TensorFlow does not order them: we do.
         extended._cross_device_ops._limited_nccl = False
+        # Each transfer says that it uses NCCL. This would use it for the broadcasts of initial values as well, which have
+        # no order: NCCL would take one worker's value of a variable for another's of the next.
+        config.experimental.collective_nccl = False
         mirrored._initialize_single_worker(extended, tuple(names))
 
 

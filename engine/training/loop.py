@@ -44,7 +44,7 @@ class Run(NamedTuple):
     dev_set: Optional[str] = None  # the hash of the set that judges it; None: there is none
     # Called before the first step; writes the model's files besides checkpoints.
     save_description: Callable[[], None] = lambda: None
-    result_files: Sequence[str] = ()  # patterns of result files that a training invalidates
+    result_files: Sequence[str] = ()  # names of result files that a training invalidates
     replaced: Callable[[], None] = lambda: None  # called when the first checkpoint is saved
 
     @property

@@ -6,7 +6,6 @@ run's record, and trains.
 """
 
 import base64
-import glob
 import os
 from typing import Any, Dict, Optional
 
@@ -146,7 +145,7 @@ def _remove_results(run: Run, with_evaluations: bool) -> None:
         log.warn(f"the run in {output_dir} is resumed without evaluations during training: its "
                  "newest checkpoint will be used instead of the best one so far")
         os.remove(evaluations)
-    for pattern in run.result_files:
-        for path in glob.glob(os.path.join(glob.escape(output_dir), pattern)):
+    for path in (os.path.join(output_dir, name) for name in run.result_files):
+        if os.path.exists(path):
             log.info(f"Removing {path}: it was computed with an earlier model")
             os.remove(path)

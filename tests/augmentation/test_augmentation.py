@@ -296,12 +296,16 @@ def test_killed_and_told_to_end_it_ends_with_the_bytes_of_the_uninterrupted_run(
     ({"max_seq_length": 41}, ("--max_seq_length=41", "only 40 positions")),
     ({"output_dir": "good"}, ("--output_dir: good/train.tsv is also an input",)),
     ({"output_dir": "other"}, ("other/train.tsv has no record of what it was made from", "name another output")),
+    ({"output_dir": "sets"}, ("sets/dev.tsv is another file than good/dev.tsv, which is copied there",)),
 ])
 def test_wrong_input_is_one_line(
         changes, words, model, tiny_model, flags, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write_cola(tmp_path / "good", ["old cat", "small dog"])
     write_cola(tmp_path / "other", ["mine"])
+    for folder in ("good", "sets"):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / "dev.tsv").write_text(f"x\t1\t*\t{folder}\n")
     (tmp_path / "broken.txt").write_text("cats 1 0\ndogs 0 o.5\n")
     with open(model.vocab_file) as file:
         (tmp_path / "unmasked.txt").write_text(file.read().replace("[MASK]", "[mask]"))
@@ -310,3 +314,4 @@ def test_wrong_input_is_one_line(
     with ends_with_error(capsys, *words):
         augment_here(model, tmp_path / "out", **{**flags, "data_dir": "good", **changes})
     assert not (tmp_path / "out" / "train.tsv").exists()
+    assert (tmp_path / "sets" / "dev.tsv").read_text().endswith("sets\n")

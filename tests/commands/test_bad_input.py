@@ -54,6 +54,8 @@ CASES = {
                               ("train.tsv, line 22", "UTF-8", "iconv")),
     "UTF-16": Case(content("train.tsv", (HEADER + GOOD).encode("utf-16")),
                    ("train.tsv, line 1", "UTF-16", "iconv")),
+    "lines of old Macs": Case(content("train.tsv", (HEADER + GOOD).replace("\n", "\r").encode()),
+                              ("train.tsv: lines end with \\r alone", "tr '\\r' '\\n'")),
     # CSV.
     "a quote that is not closed": Case(
         csv('no,"a dog\n' + CSV_GOOD), ("train.csv, line 22", "quotes", "closed")),

@@ -174,11 +174,13 @@ def test_an_empty_file_has_no_features(flags, tmp_path, capsys):
     ({"use_tpu": True}, ("--use_tpu=true", "--num_gpus")),
     ({"input_file": "latin.txt"}, ("latin.txt, line 2: not UTF-8",)),
     ({"input_file": "texts.jsonl"}, ("texts.jsonl", "each line is read as a text")),
+    ({"input_file": "texts.tsv"}, ("texts.tsv", "each line is read as a text here, with the other columns")),
 ])
 def test_wrong_input_is_one_line(changes, words, flags, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "latin.txt").write_bytes(b"a\n\xff\n")
     (tmp_path / "texts.jsonl").write_text('{"text": "a"}\n')
+    (tmp_path / "texts.tsv").write_text("text\tlabel\na\t1\n")
     with ends_with_error(capsys, *words):
         run_here({**flags, **changes}, extract_features)
     assert not os.path.exists(str(flags["output_file"]))

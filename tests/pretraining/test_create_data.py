@@ -128,7 +128,8 @@ def test_each_sentence_alone_and_spans_in_labelled_pairs(tiny_model, tmp_path):
     pairs = ["1\tx\tthe cat\ta bird sees the old cat", "0\t\ta dog\tthe small tree likes a river .",
              "1\tx\tcat\tthe bird sees a cat", "1\tx\tthe old cat\ta green bird"]
     (tmp_path / "pairs").mkdir()
-    examples = create(tmp_path / "pairs", tiny_model.vocab_file, "\n".join(pairs) + "\n",
+    (tmp_path / "pairs.tsv").write_text("\n".join(pairs) + "\n")
+    examples = create(tmp_path / "pairs", tiny_model.vocab_file, None, input_file=tmp_path / "pairs.tsv",
                       objective="span", dupe_factor=1, max_seq_length=12)
     # A first text of one token, and one as long as the second, make no example.
     assert sorted(example["next_sentence_labels"][0] for example in examples) == [0, 1]

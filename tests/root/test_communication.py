@@ -15,6 +15,7 @@ import optimization
 from benchmarks.step_graph import needed
 from conftest import on_tensorflow_1, on_tensorflow_2
 from encoder import classifier
+from engine.devices import runtime
 from engine.devices.devices import Devices
 from engine.model import Mode
 from engine.workers.cluster import Cluster
@@ -48,7 +49,7 @@ def step_of(num_replicas: int, kind: str, all_reduce: str, micro_batches: int = 
 
 def step_under(strategy: tf.distribute.Strategy, micro_batches: int = 1,
                transfer_dtype: tf.DType = tf.float32, most_rows: Optional[int] = None,
-               hidden: int = HIDDEN, **computation) -> Step:
+               hidden: int = HIDDEN, bias_correction: bool = False, **computation) -> Step:
     forward = classifier.forward_of(config(hidden), 2)
     gradients_of_replicas = []
 
@@ -70,7 +71,7 @@ def step_under(strategy: tf.distribute.Strategy, micro_batches: int = 1,
         gradients_of_replicas.append(gradients)
         return optimization.create_update(
             gradients, 1e-4, 10, 1, loss_scale=scale, transfer_dtype=transfer_dtype,
-            most_rows=most_rows).operation
+            most_rows=most_rows, bias_correction=bias_correction).operation
 
     with strategy.scope():
         train_ops = strategy.experimental_local_results(
@@ -157,6 +158,13 @@ def test_small_gradients_share_a_bucket_and_functions_that_replicas_share_name_n
                 if "GPU" in node.device.upper()}
 
 
+def test_each_card_updates_its_own_variables_alone():
+    step = step_of(3, "gpu", "nccl", transfer_dtype=tf.float16, hidden=16, bias_correction=True)
+    moved = {(op.name, x.name) for op in step.operations for x in op.inputs
+             if x.dtype == tf.resource and "GPU" in op.device and op.device != x.op.device}
+    assert moved == set()
+
+
 def depth(name: str) -> int:
     """How far a variable is from the model's output: that of a layer, or of what is around it."""
     layer = re.search(r"layer_(\d+)/", name)
@@ -212,7 +220,8 @@ def test_machines_exchange_buckets_in_one_order_and_rows_or_their_sum(most_rows,
     """Two machines of two cards. The rows are more bytes than their sum if there are many."""
     cards = Devices(("/gpu:0", "/gpu:1"), "GPU", "nccl", tf.ConfigProto(),
                     peers=Peers(Cluster(("a:1", "b:1"), 1)))
-    strategy = cards.multi_worker_strategy(tf.ConfigProto())
+    session_config = tf.ConfigProto()
+    strategy = cards.multi_worker_strategy(session_config)
     step = step_under(strategy, transfer_dtype=transfer_dtype, most_rows=most_rows)
     by_card = transfers(step)
     assert [card[-5:] for card in sorted(by_card)] == ["GPU:0", "GPU:1"]
@@ -227,3 +236,11 @@ def test_machines_exchange_buckets_in_one_order_and_rows_or_their_sum(most_rows,
         else:
             # All parameters, and the sum of the rows' squares.
             assert sum(sizes(reduced)) == num_dense_values() + VOCAB * HIDDEN + 1 and not gathered
+    # Over NCCL, but for the initial values, whose broadcasts have no order. (In 1.15 NCCL only reduces.)
+    broadcasts = [op for op in tf.get_default_graph().get_operations() if "Bcast" in op.type]
+    assert broadcasts and {op.get_attr("communication_hint") for op in broadcasts} == {b"auto"}
+    if runtime.IS_TENSORFLOW_1:
+        assert session_config.experimental.collective_nccl
+    else:
+        assert not session_config.experimental.collective_nccl and {
+            op.get_attr("communication_hint") for found in by_card.values() for op in found} == {b"nccl"}

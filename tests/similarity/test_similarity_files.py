@@ -355,3 +355,19 @@ def test_texts_that_are_not_read_are_a_warning(header, flag, tmp_path, capsys):
     assert "WARNING" in said and "are not read" in said and f"set --text_column={flag}" in said
     assert opened(tmp_path, "train.csv", content, text=flag.split(",")).num_texts == 3
     assert "WARNING" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("header, of_row", [
+    ("sentence_A,sentence_B,relatedness_score", lambda i: [i % 5 + 0.5]),  # as SICK's
+    ("premise,hypothesis,relation", lambda i: [("entailment", "contradiction")[i % 2]])])
+def test_labels_that_are_not_read_are_a_warning(header, of_row, tmp_path, capsys):
+    rows = [[f"the quiet cat number {i}", f"the small dog number {i}", *of_row(i)] for i in range(12)]
+    names = header.split(",")
+    content = lines(names, *rows, by=",")
+    opened(tmp_path, "train.csv", content)
+    assert f"column {names[2]} is not read, and each pair counts as similar; if it says how similar the texts of a pair " \
+        f"are, set --label_column={names[2]}" in capsys.readouterr().err
+    opened(tmp_path, "train.csv", content, label=[names[2]])
+    assert "WARNING" not in capsys.readouterr().err
+    opened(tmp_path, "train.csv", content, labelled=False)
+    assert "WARNING" not in capsys.readouterr().err

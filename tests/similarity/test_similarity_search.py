@@ -253,7 +253,8 @@ def test_negatives_come_from_other_documents_where_there_is_an_index_of_them(
     ({"mine_negatives": "empty line.txt"}, ("--mine_negatives", "single texts")),
     ({"mine_negatives": "pairs.tsv", "negative_ranks": "41-50"}, ("no pair has 1 negative",)),
     ({"output_file": "pairs.tsv", "mine_negatives": "pairs.tsv"}, ("also an input",)),
-    # An index of something else is not replaced.
+    # A user's own file, or an index of something else, is not replaced.
+    ({"documents": "texts.jsonl", "output_dir": "."}, ("texts.jsonl has no record of what it was made from",)),
     ({"documents": "pairs.tsv"}, ("texts.jsonl was made with another --documents",)),
     ({"documents": None, "vector_size": 4}, ("another model", "--vector_size")),
 ])
@@ -261,12 +262,14 @@ def test_wrong_input_is_one_line(changes, words, flags, two_layers, tmp_path, mo
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty line.txt").write_text("a\n\nb\n")
     (tmp_path / "pairs.tsv").write_text("a cat\ta dog\na bird\ta tree\n")
+    (tmp_path / "texts.jsonl").write_text('{"text": "a cat"}\n')
     shutil.copytree(os.path.dirname(two_layers.vocab_file), "encoder")
     vectors = (flags["output_dir"] / "vectors.npy").read_bytes()
     with ends_with_error(capsys, *words):
         ask({**flags, **changes})
     assert not flags["output_file"].exists()
     assert (flags["output_dir"] / "vectors.npy").read_bytes() == vectors
+    assert (tmp_path / "texts.jsonl").read_text() == '{"text": "a cat"}\n'
 
 
 def damage(folder, name, change):

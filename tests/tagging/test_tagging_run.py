@@ -159,3 +159,12 @@ def test_bad_input_is_one_line_and_leaves_nothing(changes, message, flags, tmp_p
     with ends_with_error(capsys, message):
         run_here({**flags, **changes}, run)
     assert not list((tmp_path / "out").glob("*"))
+
+
+def test_a_test_file_that_its_predictions_would_replace_is_refused(flags, folder, tmp_path, capsys):
+    text, mine = (folder / "test.txt").read_text(), tmp_path / "out" / "predict.txt"
+    mine.parent.mkdir()
+    mine.write_text(text)
+    with ends_with_error(capsys, f"--output_dir: {mine} is also an input; name another output"):
+        run_here({**flags, "test_file": mine}, run)
+    assert mine.read_text() == text

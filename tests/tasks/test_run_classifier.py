@@ -57,6 +57,7 @@ def continued(base_flags, finished, tmp_path_factory):
     """A copy of the finished run that went on for a second epoch, and what it said."""
     output_dir = tmp_path_factory.mktemp("continued") / "out"
     shutil.copytree(str(finished[0]), str(output_dir))
+    (output_dir / "predict_these.txt").write_text("mine")
     process = run_command("--do_train", "--num_train_epochs=2", *arguments(
         {**base_flags, "num_train_epochs": None, "keep_checkpoint_max": 1,
          "output_dir": output_dir}))
@@ -171,6 +172,7 @@ def test_more_epochs_go_on_from_where_the_run_ended_and_leave_no_stale_files(con
     names = os.listdir(str(output_dir))
     assert [name for name in names if name.endswith(".index")] == ["model.ckpt-12.index"]
     assert not {"eval_results.txt", "test_results.tsv", "predict.txt"} & set(names)
+    assert "predict_these.txt" in names  # the user's own
 
 
 def test_another_number_of_replicas_with_the_same_global_batch_goes_on_to_the_same_end(
