@@ -46,17 +46,23 @@ class Variant(NamedTuple):
 
 _WINDOW = """from engine.data import plan
 plan.window_batches = lambda steps: {batches}"""
-# The mean of the tokens' states takes the place of BERT's pooled output, so that a pooler may be missing.
+# The mean of the tokens' states takes the place of BERT's pooled output.
 _MEAN = """import tensorflow.compat.v1 as tf
-from encoder import bert, model_files
-model_files.missing_variables = lambda *which: []
+from encoder import bert
 build = bert.build
-def build_with_mean(config, features, mode, reads_pooler=False, **more):
+def build_with_mean(config, features, mode, **more):
     model = build(config, features, mode, **more)
     model.get_pooled_output = lambda: bert.pooled(
         tf.cast(model.get_sequence_output(), tf.float32), features["input_mask"], "mean")
     return model
 bert.build = build_with_mean"""
+# The encoder is taken for one of those that have no pooler.
+_NO_POOLER = """from runs import output_layer
+left_out = output_layer.left_out
+def without_pooler(checkpoint):
+    kept = left_out(checkpoint)
+    return kept.renamed({name: name for name in kept.shapes if "/pooler/" not in name})
+output_layer.left_out = without_pooler"""
 _FITTED = ("--fit_output_layer=true",)
 _CORRECTED = ("--adam_bias_correction",)
 VARIANTS = {
@@ -65,6 +71,8 @@ VARIANTS = {
     "bfloat16": Variant("bfloat16", ("--precision=bfloat16",)),
     "fitted": Variant("output layer fitted", _FITTED),
     "fitted_mean": Variant("output layer fitted, on the mean of tokens", _FITTED, patch=_MEAN),
+    "no_pooler": Variant("no pooler", patch=_NO_POOLER),
+    "no_pooler_before": Variant("no pooler, before", is_before=True, patch=_NO_POOLER),
     "random": Variant("output layer starts at random", ("--fit_output_layer=false",)),
     "corrected": Variant("`--adam_bias_correction`", _CORRECTED),
     "before": Variant("before", is_before=True),
