@@ -10,7 +10,8 @@ COPY serving/requirements.txt serving/
 RUN pip install --no-cache-dir -r requirements.txt -r serving/requirements.txt \
     && if [ "$DEVICE" = gpu ]; then pip install --no-cache-dir "tensorflow[and-cuda]==2.15.1"; fi
 COPY . .
-RUN useradd --system --no-log-init --uid 10001 service
+# With a home, where CUDA keeps the code that it compiles for cards which are newer than this TensorFlow.
+RUN useradd --system --create-home --no-log-init --uid 10001 service
 USER 10001
 EXPOSE 8501
 ENTRYPOINT ["python", "-m", "serving.run", "--host=0.0.0.0", "--port=8501"]

@@ -141,7 +141,7 @@ class _Layer(NamedTuple):
 
 class Probe(NamedTuple):
     """A layer that was fitted to standardized features."""
-    layer: Optional[_Layer]  # None: it is no better than a constant
+    layer: Optional[_Layer]  # None: it is not clearly better than a constant
     mean: np.ndarray  # of the features, [d]
     deviation: np.ndarray  # [d]
     summary: Dict[str, Any]  # JSON values: how good it is
@@ -229,7 +229,7 @@ def fitting(job: Job, kind: Union[Kind, OneOf], unit: str, *, find: Callable[[],
 
 
 def fit_probe(rows: Rows, kind: Union[Kind, OneOf], unit: str, began: float, dropout: float = 0.0) -> Probe:
-    """Fits a layer; none if its answers are no better than a constant in cross-validation.
+    """Fits a layer; none if its answers are not clearly better than a constant in cross-validation.
 
     Args:
         dropout: of the features in training, which the layer has to bear: where a feature is much larger than its
@@ -263,7 +263,7 @@ def describe(summary: Mapping[str, Any], took: str = "") -> str:
         f"{summary['compared_with']} {summary['of_that']:.2f}")
     if summary["is_used"]:
         return f"Output layer fitted to {rows}{took}: {scores}"
-    return (f"The output layer starts at random: fitted to {rows}{took}, it is no better than a constant "
+    return (f"The output layer starts at random: fitted to {rows}{took}, it is not clearly better than a constant "
             f"answer{scores and f' ({scores})' or ''}")
 
 

@@ -86,7 +86,7 @@ def job_of(values: flags.FlagValues, model: Capability, peers: Peers) -> Job:
     run_of = run_settings(values, devices, model.config.num_hidden_layers, model.length,
                           model.metrics(), model.loss)
     for name in model.prediction_files:  # which are removed before a prediction reads its input
-        files.check_output(os.path.join(run_of.output_dir, name), "--output_dir", [
+        files.check_inputs(os.path.join(run_of.output_dir, name), "--output_dir", [
             values[flag].value for flag in _INPUTS if flag in values])
     return Job(model, devices, run_of._replace(command_settings=model.settings), prediction.predict_batch_size)
 

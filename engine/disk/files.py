@@ -174,6 +174,11 @@ def check_output(path: Optional[str], flag: str, inputs: Sequence[Optional[str]]
     if os.path.isdir(path):
         raise UserError(f"{flag}={path} is a directory; name a file")
     make_directory(os.path.dirname(os.path.abspath(path)), f"{flag}: its directory")
+    check_inputs(path, flag, inputs)
+
+
+def check_inputs(path: str, flag: str, inputs: Sequence[Optional[str]]) -> None:
+    """Raises a UserError if an output is one of the inputs. See `check_output`."""
     for other in filter(None, inputs):
         if os.path.exists(path) and os.path.exists(other) and os.path.samefile(path, other):
             raise UserError(f"{flag}: {path} is also an input; name another output")

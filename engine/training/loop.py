@@ -20,7 +20,7 @@ from engine.checkpoints import checkpoints
 from engine.data import batches
 from engine.data.plan import WINDOW_BATCHES, TrainingPlan
 from engine.devices import runtime
-from engine.devices.devices import FLOAT16, Devices, dtype_of, out_of_memory_explained
+from engine.devices.devices import FLOAT16, NCCL, Devices, dtype_of, out_of_memory_explained
 from engine.errors import UserError
 from engine.model import FittedLayer, Mode, Outputs, Training
 from engine.training import (
@@ -100,13 +100,16 @@ def take_steps(run: Run, evaluations: Optional[Evaluations] = None,
     reached = _throughput(run, source)
     curves = summaries.TrainingSummaries(output_dir, last_step, devices, reached)
     progress = step_hook.TrainingProgress(first_step, last_step, devices, reached)
+    stalled = step_hook.StallWarning()
     signals = interruption.InterruptLater(is_shared=bool(devices.peers.others))
     saver = checkpoint_hook.SaveHook(
         run.settings, first_step, signals, evaluations, run.is_evaluated, devices.peers, run.replaced)
 
     def hooks_of(replicas: Sequence[step_hook.Replica]) -> List[tf.train.SessionRunHook]:
         hooks = [
-            # First: before anything works in a session that is made anew.
+            # Before hooks that take long after a step.
+            devices.all_reduce == NCCL and stalled,
+            # Before anything works in a session that is made anew.
             stop_together.OneSession(devices.peers),
             # All workers know of a signal before the saver stops for it.
             devices.peers.others and stop_together.SharedSignals(signals, replicas[0].signals),
@@ -124,7 +127,7 @@ def take_steps(run: Run, evaluations: Optional[Evaluations] = None,
 
     estimator = tf.estimator.Estimator(
         _model_fn(run, source, initial_values, hooks_of), config=_config(run))
-    with curves, progress, _explained_end(run, signals, saver, source, plan):
+    with curves, progress, stalled, _explained_end(run, signals, saver, source, plan):
         estimator.train(lambda: batches.training_dataset(
             source, plan, replicas=devices.own_replicas, first_step=first_step, last_step=last_step,
             per_replica_batch_size=run.settings.training.examples_per_replica), max_steps=last_step)

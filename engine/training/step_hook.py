@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import math
+import threading
 import time
 from typing import Callable, Deque, NamedTuple, Optional, Sequence
 
@@ -15,6 +16,7 @@ from engine.devices.devices import Devices
 from engine.training.throughput import Throughput
 
 _MEAN_STEPS = 100  # whose mean loss is shown, at most
+_STALL_SECONDS = 600.0
 
 
 class Step(NamedTuple):
@@ -95,6 +97,41 @@ class StepHook(tf.train.SessionRunHook):
         step = step._replace(loss=step.loss * self._loss_unit)
         for listener in self._listeners:
             listener(step)
+
+
+class StallWarning(tf.train.SessionRunHook):
+    """Warns of a step that does not end, on cards that add up gradients over NCCL.
+
+    If one of them fails, TensorFlow waits for the others before it raises the error, and they may wait in NCCL for the
+    one that has failed. Nothing ends such a step. Use it as a context manager around the training.
+    """
+
+    def __init__(self, seconds: float = _STALL_SECONDS):
+        self._timer = None
+        self._seconds = seconds
+
+    def __enter__(self) -> "StallWarning":
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self._cancel()
+
+    def before_run(self, run_context) -> None:
+        """Counts the seconds from here on."""
+        self._timer = threading.Timer(self._seconds, log.warn, [
+            f"a step has taken {self._seconds / 60:.0f} minutes so far. If it never ends, a card has failed, perhaps for lack "
+            "of memory, and the others wait for it in NCCL. Only kill -9 ends the process then; --all_reduce=one_device "
+            "(with several machines ring) shows the error"])
+        self._timer.daemon = True
+        self._timer.start()
+
+    def after_run(self, run_context, run_values) -> None:
+        """The step has ended."""
+        self._cancel()
+
+    def _cancel(self) -> None:
+        if self._timer:
+            self._timer.cancel()
 
 
 class TrainingProgress:

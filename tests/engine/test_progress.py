@@ -20,6 +20,8 @@ from engine.training import step_hook
 from engine.training.throughput import Throughput
 from trainings import settings, train
 
+import tensorflow.compat.v1 as tf
+
 
 class Terminal:
     """A pseudo-terminal in the place of standard error; what it was sent is in `text`."""
@@ -163,3 +165,26 @@ def test_an_error_finds_the_bar_of_a_training_gone(tiny_model, source, tmp_path,
     sys.stderr.write("error: one line\n")
     text = terminal.close()
     assert "step 0/20 |" in text and screen(text)[-2:] == ["error: one line", ""]
+
+
+def test_a_step_that_does_not_end_is_warned_of(monkeypatch):
+    lines, warned = [], threading.Event()
+    monkeypatch.setattr(log, "warn", lambda line: (lines.append(line), warned.set()))
+
+    def run(seconds, step):
+        with tf.Graph().as_default():
+            operation = tf.py_func(step, [], tf.bool)
+            with step_hook.StallWarning(seconds) as stalled, tf.train.MonitoredSession(hooks=[stalled]) as session:
+                session.run(operation)
+
+    def fails():
+        raise ValueError("a card has failed")
+
+    run(0.01, lambda: warned.wait(60))
+    assert lines[0].startswith("a step has taken 0 minutes so far. If it never ends, a card has failed")
+    run(1e6, lambda: True)
+    with pytest.raises(tf.errors.OpError, match="a card has failed"):
+        run(1e6, fails)
+    for timer in filter(lambda thread: isinstance(thread, threading.Timer), threading.enumerate()):
+        timer.join(60)  # those of steps that have ended do not wait
+        assert not timer.is_alive()
