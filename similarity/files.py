@@ -249,7 +249,7 @@ def _warn_of_labels(finder: Finder) -> None:
 def _layout_of(labels: Sequence[Any]) -> Optional[str]:
     """What nearly all labels say of pairs; reading the file reports the others. None: nothing."""
     texts = [str(label).strip() for label in labels]
-    if 10 * sum(text in (*_RELATIONS, _NO_LABEL) for text in texts) >= 9 * len(texts):
+    if 10 * sum(text.lower() in (*_RELATIONS, _NO_LABEL) for text in texts) >= 9 * len(texts):
         return ENTAILMENT
     return SCORES if column_values.are_mostly_numbers(texts) else None
 

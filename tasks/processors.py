@@ -12,7 +12,9 @@ from typing import Any, Iterator, List, NamedTuple, Optional, Type
 
 import tensorflow.compat.v1 as tf
 
+import tokenization
 from encoder import label_types
+from engine import log
 from engine.data import text_files
 from engine.disk import files
 from engine.errors import UserError
@@ -96,7 +98,12 @@ class ProcessorSplit(NamedTuple):
                     raise UserError(f"--processor: the label of {self.name} example {example.guid!r} "
                                     f"is {example.label!r}, and must be {error}") from error
             texts = (example.text_a,) if example.text_b is None else (example.text_a, example.text_b)
-            yield Example(tuple(map(text_files.whole_characters, texts)), label)
+            try:
+                texts = tuple(text_files.whole_characters(tokenization.convert_to_unicode(text)) for text in texts)
+            except ValueError as error:  # pandas has NaN for an empty cell
+                raise UserError(f"--processor: {self.name} example {example.guid!r} has no text: its texts are "
+                                f"{log.brief(repr(texts))}") from error
+            yield Example(texts, label)
 
 
 @functools.lru_cache(maxsize=1)  # called twice in a row: for the digest, and for the examples

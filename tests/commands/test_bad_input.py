@@ -87,6 +87,8 @@ CASES = {
     "a processor with an unknown label": Case(
         processor(PROCESSOR.replace('None, "no"', 'None, "maybe"')),
         ("train example 't-2'", "'maybe'", "one of no, yes")),
+    "a processor with an empty cell of pandas": Case(
+        processor(PROCESSOR.replace('"a dog"', 'float("nan")')), ("train example 't-2' has no text", "(nan,)")),
     "a processor with a label twice": Case(
         processor(PROCESSOR.replace('["no", "yes"]', '["no", "yes", "no "]')),
         ("get_labels()", "the same label twice: no, yes, no")),

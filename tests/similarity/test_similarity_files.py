@@ -171,6 +171,12 @@ def test_an_entailment_is_the_positive_and_a_contradiction_the_hard_negative(tmp
     assert len(list(file.examples())) == 9 and file.num_texts == 2
 
 
+def test_relations_in_capitals_are_no_texts(tmp_path):  # as SICK's
+    content = lines(*[(f"cat {n}", f"dog {n}", ("ENTAILMENT", "NEUTRAL")[n % 2]) for n in range(12)])
+    with pytest.raises(UserError, match="line 1: the label is 'ENTAILMENT', and must be one of contradiction, entailment"):
+        list(opened(tmp_path, "train.tsv", content).examples())
+
+
 @pytest.mark.parametrize("name, numbers, is_refused", [
     ("hypothesis", [0, 1, 2], True), ("Hypothesis", [-1, 0, 2.0], True), ("hypothesis", [0, 1], False),
     ("hypothesis", [0, 1, 2, 3], False), ("hypothesis", [0.5, 1, 2], False), ("text_b", [0, 1, 2], False)])

@@ -299,7 +299,7 @@ class Mine(DataProcessor):
 
     def get_train_examples(self, data_dir):
         rows = self._read_tsv(os.path.join(data_dir, "train.tsv"))
-        return [InputExample(str(i), row[1], row[2], label=row[0]) for i, row in enumerate(rows)]
+        return [InputExample(str(i), row[1].encode(), row[2], label=row[0]) for i, row in enumerate(rows)]
 """
 
 
