@@ -6,6 +6,7 @@ What the flags do not give is detected from the training file and logged.
 import collections
 import itertools
 import re
+import unicodedata
 from typing import Any, Counter, Dict, Iterable, List, Optional, Sequence, Set, Union
 
 from absl import flags
@@ -193,13 +194,15 @@ def _warn_of_odd(counts: Counter[str], lines: Dict[str, int], file: str, *, may_
                  + (f"--label_separator={joined[1]!r}" if joined[1].strip() else "and write commas between them"))
 
     def folded(label: str) -> Union[str, float]:
-        return float(label) if column_values.are_numbers([label]) else label.casefold()
+        if column_values.are_numbers([label]):
+            return float(label)
+        return " ".join(unicodedata.normalize("NFKC", label).casefold().split())  # also for no-break spaces
 
     spellings = collections.Counter(map(folded, counts))
     alike = sorted((label for label in counts if spellings[folded(label)] > 1),
                    key=lambda label: (str(folded(label)), label))
     if alike:
-        what = "are equal numbers" if column_values.are_numbers(alike) else "differ in upper and lower case alone"
+        what = "are equal numbers" if column_values.are_numbers(alike) else "differ in case, spaces or Unicode form alone"
         log.warn(f"{file}: labels {what}, and are learned as different ones: "
                  f"{log.brief(', '.join(map(repr, alike)))}")
     no_values = column_values.missing(list(lines))

@@ -222,10 +222,14 @@ def test_a_label_that_joins_others_is_told(separator, tmp_path, capsys):
     assert f"--label_kind=multi_label {way}" in capsys.readouterr().err
 
 
-def test_labels_that_differ_in_case_are_told(tmp_path, capsys):
-    text = "text\tlabel\n" + "".join(f"the text {i}\t{label}\n" for i, label in enumerate(["Yes", "yes ", "no"] * 2))
-    assert make_task(tmp_path, {"train.tsv": text}).kind.labels == ("Yes", "no", "yes")
-    assert "in upper and lower case alone, and are learned as different ones: 'Yes', 'yes'" in capsys.readouterr().err
+@pytest.mark.parametrize("one, other", [
+    ("Yes", "yes"), ("not good", "not  good"), ("not good", "not\u00a0good"), ("caf\u00e9", "cafe\u0301")])
+def test_labels_that_look_alike_are_told(one, other, tmp_path, capsys):
+    text = "text\tlabel\n" + "".join(f"the text {i}\t{label}\n" for i, label in enumerate([one, f"{other} ", "x"] * 2))
+    labels = make_task(tmp_path, {"train.tsv": text}).kind.labels
+    assert set(labels) == {one, other, "x"} and len(labels) == 3
+    alike = ", ".join(repr(label) for label in labels if label != "x")
+    assert f"case, spaces or Unicode form alone, and are learned as different ones: {alike}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("labels, said", [
