@@ -5,8 +5,8 @@
   python -m benchmarks.quality ... --sets sts-b --variants before corrected --rates 2e-4 --before=TREE
   python -m benchmarks.quality ... --sets conll --variants random huggingface --rates 5e-5 --epochs 3 --seeds 1 2 3
 
-A variant is what is compared: the update (Google's, or with Adam's bias correction), the output layer, the number of
-replicas, the precision, another checkout (--before), windows of so many batches, or the peer. All have the same data,
+A variant is what is compared: the update (Google's, or with Adam's bias correction), the output layer and what it
+reads, the number of replicas, the precision, another checkout (--before), windows of so many batches, or the peer. All have the same data,
 weights, examples a step, epochs, learning rates and schedule. The trainings of a set at a rate run in turn, seed by
 seed; the result of each is WORK_DIR/<training>.json: the same command goes on with those that have none, and ends with
 the table of those that have one. A training has failed if its record has the warning that it does not learn.
@@ -20,7 +20,7 @@ import shutil
 import subprocess
 import sys
 import time
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
 
 import numpy as np
 
@@ -40,21 +40,44 @@ class Variant(NamedTuple):
     flags: Tuple[str, ...] = ()  # of our command, or the peer's
     replicas: int = 1
     is_before: bool = False  # in the checkout of --before
-    window: Optional[int] = None  # in batches; None: by the length of the training
+    patch: str = ""  # a program that changes a function of ours before the command
     is_peer: bool = False  # the peer trains in place of ours
 
 
+_WINDOW = """from engine.data import plan
+plan.window_batches = lambda steps: {batches}"""
+# The mean of the tokens' states takes the place of BERT's pooled output.
+_MEAN = """import tensorflow.compat.v1 as tf
+from encoder import bert
+build = bert.build
+def build_with_mean(config, features, mode, **more):
+    model = build(config, features, mode, **more)
+    model.get_pooled_output = lambda: bert.pooled(
+        tf.cast(model.get_sequence_output(), tf.float32), features["input_mask"], "mean")
+    return model
+bert.build = build_with_mean"""
+# The encoder is taken for one of those that have no pooler.
+_NO_POOLER = """from runs import output_layer
+left_out = output_layer.left_out
+def without_pooler(checkpoint):
+    kept = left_out(checkpoint)
+    return kept.renamed({name: name for name in kept.shapes if "/pooler/" not in name})
+output_layer.left_out = without_pooler"""
+_FITTED = ("--fit_output_layer=true",)
 _CORRECTED = ("--adam_bias_correction",)
 VARIANTS = {
     "plain": Variant("Google's update"),
     "two_replicas": Variant("two replicas", replicas=2),
     "bfloat16": Variant("bfloat16", ("--precision=bfloat16",)),
-    "fitted": Variant("output layer fitted", ("--fit_output_layer=true",)),
+    "fitted": Variant("output layer fitted", _FITTED),
+    "fitted_mean": Variant("output layer fitted, on the mean of tokens", _FITTED, patch=_MEAN),
+    "no_pooler": Variant("no pooler", patch=_NO_POOLER),
+    "no_pooler_before": Variant("no pooler, before", is_before=True, patch=_NO_POOLER),
     "random": Variant("output layer starts at random", ("--fit_output_layer=false",)),
     "corrected": Variant("`--adam_bias_correction`", _CORRECTED),
     "before": Variant("before", is_before=True),
     "before_corrected": Variant("before, `--adam_bias_correction`", _CORRECTED, is_before=True),
-    **{f"window_{count}": Variant(f"windows of {count}", window=count) for count in (50, 8, 1)},
+    **{f"window_{count}": Variant(f"windows of {count}", patch=_WINDOW.format(batches=count)) for count in (50, 8, 1)},
     # Its own AdamW corrects the moments' bias, so that its first hundreds of steps are smaller.
     **{name: Variant(title, (flag,), is_peer=True) for name, title, flag in (
         ("huggingface", "Hugging Face", "--optimizer=adamw"),
@@ -93,10 +116,10 @@ def _places(args: argparse.Namespace, training: Training) -> Dict[str, Any]:
 def _run_ours(args: argparse.Namespace, training: Training) -> Dict[str, Any]:
     data, variant, places = SETS[training.data], VARIANTS[training.variant], _places(args, training)
     command = [flag.format(**places) for flag in data.ours]
-    if variant.window:
+    if variant.patch:
         path, command = (command[0], command[1:]) if command[0] != "-m" else (command[1], command[2:])
-        command = ["-c", f"""import runpy; from engine.data import plan
-plan.window_batches = lambda steps: {variant.window}
+        command = ["-c", f"""import runpy
+{variant.patch}
 runpy.run_module({path.replace(".py", "")!r}, run_name="__main__")""", *command]
     out = places["out"]
     ended = subprocess.run(

@@ -9,6 +9,8 @@ import os
 import shutil
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 
+import numpy as np
+
 import modeling
 from encoder import huggingface, label_types, task_json, variables, vocabulary
 from encoder.encoding import Encoding, load_encoding
@@ -214,6 +216,20 @@ def check_encoder(checkpoint: checkpoints.Checkpoint, config: modeling.BertConfi
             raise UserError(f"{lacks}, and all of {part[1:-1]}: it is no whole BERT of this {CONFIG}"
                             + _conversion(checkpoint))
     log.warn(f"{lacks}: a training starts them at random")
+
+
+def with_pooler(checkpoint: checkpoints.Checkpoint, config: modeling.BertConfig) -> checkpoints.Checkpoint:
+    """The checkpoint; if it has no pooler, with one that starts as the identity: it passes on the state of [CLS].
+
+    A pooler that starts at random mixes these states, so that a short training learns little (docs/results.md).
+    """
+    missing = missing_variables(checkpoint, config, variables.POOLER)
+    if not missing:
+        return checkpoint
+    log.info(f"{checkpoint.path} has no pooler: it starts as the identity, so that the output layer reads the states of [CLS]")
+    size = config.hidden_size
+    return checkpoint.with_values({name: np.eye(size, dtype=np.float32) if name.endswith("/kernel")
+                                   else np.zeros(size, np.float32) for name in missing})
 
 
 def missing_variables(checkpoint: checkpoints.Checkpoint, config: modeling.BertConfig, *parts: str) -> List[str]:

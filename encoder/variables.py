@@ -147,7 +147,7 @@ def match(shapes: Mapping[str, Tuple[int, ...]], config: Mapping[str, Any], fram
     warnings = [f"left out, because the model that is written has no place for it: "
                 f"{', '.join(left_out)}"] * bool(left_out)
     if POOLER not in parts and not heads.keys() & {TAGGER, READER}:  # which read none
-        warnings.append("no pooler among the weights: a classifier that is fine-tuned from it starts one at random")
+        warnings.append("no pooler among the weights: a classifier that is fine-tuned from it starts one as the identity")
     return Match(rows, parts, warnings)
 
 

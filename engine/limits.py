@@ -1,4 +1,4 @@
-"""Limits of memory, threads and open files: one line for each error that they cause."""
+"""Limits of memory, also of a card, threads and open files: one line for each error that they cause."""
 
 import errno
 import os
@@ -11,6 +11,10 @@ _EXHAUSTED = {
         "too many open files: raise the limit (ulimit -n)",
     r"can't start new thread|^\[Errno 11\]":
         "no more threads or processes can be started: raise the limit (ulimit -u, ulimit -v, or a container's pids)",
+    # Of a card that cannot even be opened, or take a model's weights.
+    "CUDA.*out of memory|Dst tensor is not initialized":
+        "out of memory on a card: another process may hold it, which nvidia-smi shows; end that process, or choose a "
+        "free card with CUDA_VISIBLE_DEVICES",
     rf"{os.strerror(errno.ENOMEM)}|OOM when|bad_alloc|MemoryError|failed to map segment":
         "out of memory: lower the batch size, free memory, or raise the limit (ulimit -v, or a container's)"}
 

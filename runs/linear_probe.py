@@ -206,8 +206,7 @@ def fitting(job: Job, kind: Union[Kind, OneOf], unit: str, *, find: Callable[[],
                 log.info(f"--fit_output_layer: nothing is fitted, since the output layer of {start.path} is kept; "
                          "--new_output_layer starts it anew")
             return None
-        parts = (variables.ENCODER, variables.POOLER) if is_pooled else (variables.ENCODER,)
-        missing = model_files.missing_variables(start, job.model.config, *parts)
+        missing = model_files.missing_variables(start, job.model.config, variables.ENCODER)
         if missing:
             log.info(f"The output layer starts at random: {start.path} lacks {missing[0]}, which it reads from")
             return None

@@ -63,20 +63,27 @@ worker() {
   fi 2>&1 | sed -u "s/^/[$host:$index] /"
 }
 
-chief=
-# The chief tells the others, and all save their step.
-trap 'if [[ $chief ]]; then kill -TERM "$chief" 2> /dev/null; else exit 143; fi' INT TERM
+chief= signalled=
+# The chief tells the others, and all save their step. A trap can run before the chief's number is known.
+trap 'if [[ $chief ]]; then signalled=1; else exit 143; fi' INT TERM
 for ((restart = 0; ; restart++)); do
   for host in "${hosts[@]:1}"; do
     if [[ $host != localhost ]]; then wait_for "$host" $((restart ? 300 : 0)); fi
   done
+  chief=starting
   TF_CONFIG=$(config_of 0) "$python" "$@" &
   chief=$!
   for ((index = 1; index < ${#hosts[@]}; index++)); do
     worker "$index" "$@" &
   done
   # A trap must not interrupt `wait`: bash then can lose the chief's status.
-  while kill -0 "$chief" 2> /dev/null; do sleep 0.2; done
+  while kill -0 "$chief" 2> /dev/null; do
+    if [[ $signalled ]]; then
+      signalled=
+      kill -TERM "$chief" 2> /dev/null
+    fi
+    sleep 0.2
+  done
   wait "$chief"
   status=$?
   chief=

@@ -35,13 +35,20 @@ class Checkpoint(NamedTuple):
     stored_names: Mapping[str, str] = {}  # name → name in the files, where these differ
     # Name → for its first dimensions, where each row of the model's value stands in the stored one.
     rows: Mapping[str, Sequence[Sequence[int]]] = {}
+    given: Mapping[str, np.ndarray] = {}  # the values of variables that the files do not determine, by name
 
     def renamed(self, names: Mapping[str, str]) -> "Checkpoint":
         """The checkpoint with only these variables, under new names: {new name: name}."""
-        shapes, dtypes, rows = ({new: values[name] for new, name in names.items() if name in values}
-                                for values in (self.shapes, self.dtypes, self.rows))
+        shapes, dtypes, rows, given = ({new: values[name] for new, name in names.items() if name in values}
+                                       for values in (self.shapes, self.dtypes, self.rows, self.given))
         return Checkpoint(self.path, shapes, dtypes, {
-            new: self.stored_names.get(name, name) for new, name in names.items()}, rows)
+            new: self.stored_names.get(name, name) for new, name in names.items()}, rows, given)
+
+    def with_values(self, given: Mapping[str, np.ndarray]) -> "Checkpoint":
+        """The checkpoint with these values, float32, of variables that it lacks."""
+        return self._replace(
+            shapes={**self.shapes, **{name: list(value.shape) for name, value in given.items()}},
+            dtypes={**self.dtypes, **dict.fromkeys(given, tf.float32)}, given={**self.given, **given})
 
     @property
     def index_file(self) -> str:
@@ -51,10 +58,12 @@ class Checkpoint(NamedTuple):
     @property
     def is_as_stored(self) -> bool:
         """Whether all variables have their names and values in the files."""
-        return not self.rows and all(name == stored for name, stored in self.stored_names.items())
+        return not self.rows and not self.given and all(name == stored for name, stored in self.stored_names.items())
 
     def value(self, name: str) -> np.ndarray:
         """The value of a variable."""
+        if name in self.given:
+            return self.given[name]
         value = tf.train.load_variable(self.path, self.stored_names.get(name, name))
         return value[np.ix_(*self.rows[name])] if name in self.rows else value
 
@@ -245,17 +254,14 @@ class InitialValues:
 
     Args:
         is_frozen: (name of a variable) → whether it is not trained.
-        values: of variables that the checkpoint does not determine, by name.
 
     Attributes:
-        restored, drawn: the names of the variables that the checkpoint has, and of those that nothing gives.
+        restored, drawn: the names of the variables that the checkpoint has, and of the others.
     """
 
     def __init__(self, checkpoint: Optional[Checkpoint], seed: int, *,
-                 is_frozen: Callable[[str], bool] = lambda name: False,
-                 values: Mapping[str, np.ndarray] = {}):
+                 is_frozen: Callable[[str], bool] = lambda name: False):
         self.checkpoint = checkpoint
-        self.values = values
         self._seed = seed
         self._is_frozen = is_frozen
         self.restored: List[str] = []
@@ -274,8 +280,6 @@ class InitialValues:
             return getter(name, *args, **kwargs)  # initialized by `frozen`
         if self._is_frozen(name):
             kwargs["trainable"] = False
-        if name in self.values:
-            return getter(name, *args, **{**kwargs, "initializer": _given(self.values[name])})
         if self.checkpoint and name in self.checkpoint.shapes:
             check_shape(self.checkpoint, name, kwargs["shape"])
             names, kwargs["initializer"] = self.restored, _restored(self.checkpoint, name)
@@ -296,20 +300,14 @@ def _restored(checkpoint: Checkpoint, name: str):
     def initializer(shape, dtype, partition_info=None):  # the interface of initializers
         del partition_info
         with _colocated_with_nothing(), tf.device("/cpu:0"):
+            if name in checkpoint.given:
+                return tf.ensure_shape(tf.constant(checkpoint.given[name], dtype), shape)
             value, = tf.raw_ops.RestoreV2(
                 prefix=checkpoint.path, tensor_names=[checkpoint.stored_names.get(name, name)],
                 shape_and_slices=[""], dtypes=[checkpoint.dtypes[name]])
             for axis, rows in enumerate(checkpoint.rows.get(name, ())):
                 value = tf.gather(value, rows, axis=axis)
             return tf.cast(tf.ensure_shape(value, shape), dtype)
-    return initializer
-
-
-def _given(value: np.ndarray):
-    def initializer(shape, dtype, partition_info=None):
-        del partition_info
-        with _colocated_with_nothing(), tf.device("/cpu:0"):
-            return tf.ensure_shape(tf.constant(value, dtype), shape)
     return initializer
 
 

@@ -81,8 +81,8 @@ class RestoreHook(tf.train.SessionRunHook):
         checkpoints.check_matches(self._earlier, variables)
 
     def _report_warm_start(self) -> None:
-        values, path = self._initial_values, self._initial_values.checkpoint.path
-        log.info(f"Initialized {len(values.restored)} variables from {path}")
+        values, start = self._initial_values, self._initial_values.checkpoint
+        log.info(f"Initialized {len(set(values.restored) - start.given.keys())} variables from {start.path}")
         if values.drawn:
             log.info(f"  not in the checkpoint, initialized at random: "
                      f"{', '.join(values.drawn)}")

@@ -92,9 +92,11 @@ def take_steps(run: Run, evaluations: Optional[Evaluations] = None,
     earlier = checkpoint_hook.recover(output_dir)
     first_step = earlier.global_step if earlier else 0
     source, plan = _examples(run)
+    start = None if earlier else run.settings.init_checkpoint
+    if start and run.output_layer:
+        start = start.with_values(run.output_layer.values)
     initial_values = checkpoints.InitialValues(
-        None if earlier else run.settings.init_checkpoint, run.settings.training.seed,
-        is_frozen=run.settings.training.freezes, values=run.output_layer.values if run.output_layer else {})
+        start, run.settings.training.seed, is_frozen=run.settings.training.freezes)
     reached = _throughput(run, source)
     curves = summaries.TrainingSummaries(output_dir, last_step, devices, reached)
     progress = step_hook.TrainingProgress(first_step, last_step, devices, reached)

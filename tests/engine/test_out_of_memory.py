@@ -51,7 +51,10 @@ command.run(main, flags.FlagValues(), usage="", argv=["it"])
     ("bytearray(1 << 60)", "out of memory: "),
     ("import numpy; numpy.zeros(1 << 57)", "out of memory: "),
     ("files = [open('/dev/null') for _ in range(1 << 21)]", "too many open files: "),
-    ("raise BlockingIOError(11, 'Resource temporarily unavailable')", "no more threads or processes")])
+    ("raise BlockingIOError(11, 'Resource temporarily unavailable')", "no more threads or processes"),
+    ("from tensorflow.compat.v1 import errors; raise errors.InternalError("
+     "None, None, 'CUDA runtime implicit initialization on GPU:0 failed. Status: out of memory')",
+     "out of memory on a card: another process")])
 def test_what_runs_out_outside_a_step_is_one_line(failing, said):
     process = processes.run(["-c", _FAILING.format(failing)])
     line, = process.stderr.splitlines()

@@ -239,11 +239,21 @@ def test_rare_labels_are_learnt_in_a_short_training(two_layers, tmp_path):
     assert scores[0] > 0.9 and scores[1] < 0.3
 
 
-def test_a_model_without_a_pooler_trains_as_before(two_layers, data_dir, tmp_path, capsys):
-    values = checkpoint_values(two_layers.init_checkpoint)
-    for name in [name for name in values if "/pooler/" in name]:
-        del values[name]
-    checkpoints.write_checkpoint(str(tmp_path / "bare.ckpt"), values)
-    train(two_layers._replace(init_checkpoint=str(tmp_path / "bare.ckpt")), tmp_path / "out", data_dir,
-          num_train_epochs=0.1)
-    assert "The output layer starts at random: " in capsys.readouterr().err
+@pytest.mark.parametrize("fits", (True, False))
+def test_a_model_without_a_pooler_trains_as_with_the_identity(fits, two_layers, data_dir, tmp_path, capsys):
+    values, trained = checkpoint_values(two_layers.init_checkpoint), []
+    pooler = {name: np.eye(*value.shape) if value.ndim == 2 else np.zeros_like(value)
+              for name, value in values.items() if "/pooler/" in name}
+    encoder = {name: value for name, value in values.items() if name not in pooler}
+    for name, start in (("bare", encoder), ("whole", {**encoder, **pooler})):
+        checkpoints.write_checkpoint(str(tmp_path / f"{name}.ckpt"), {
+            name: value.astype(np.float32) for name, value in start.items()})
+        trained.append(train(two_layers._replace(init_checkpoint=str(tmp_path / f"{name}.ckpt")), tmp_path / name,
+                             data_dir, fit_output_layer=fits, num_train_epochs=0.2, num_cpu_replicas=2))
+        said = capsys.readouterr().err
+        assert ("has no pooler: it starts as the identity" in said) == (name == "bare")
+        assert ("fitted to" in said) == fits
+        assert f"Initialized {len(start)} variables from" in said
+    for name, value in trained[0].items():
+        np.testing.assert_array_equal(value, trained[1][name], err_msg=name)
+    assert np.abs(trained[0]["bert/pooler/dense/kernel"] - np.eye(len(trained[0]["bert/pooler/dense/bias"]))).max() > 0
