@@ -4,8 +4,8 @@
 """
 
 import contextlib
+import glob
 import ipaddress
-import os
 import re
 import socket
 from typing import Dict, List
@@ -106,7 +106,7 @@ def _prepare(named: Dict[str, str], values: flags.FlagValues) -> None:
 
 def _needs_tensorflow(values: flags.FlagValues) -> bool:
     """Whether TensorFlow computes, or must say what is wrong with the cards."""
-    has_cards = bool(gpus.on_machine()) or os.path.exists("/dev/nvidia0")
+    has_cards = bool(gpus.on_machine() or glob.glob("/dev/nvidia[0-9]*"))  # a container may have any of them
     is_for_cpu = values.num_cpu_replicas or 0 in (values.num_gpus, values.n_gpus) or gpus.are_hidden()
     return (values.engine == session.TENSORFLOW or has_cards and not is_for_cpu
             or values.precision in (devices.FLOAT16, devices.BFLOAT16))
