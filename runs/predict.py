@@ -6,7 +6,6 @@
 import functools
 import itertools
 import json
-import re
 from typing import Any, Dict, Iterator, List, Sequence, Tuple, Union
 
 from absl import flags
@@ -41,7 +40,6 @@ A text that cannot be read has a line of empty columns, or {"error": why}."""
 
 
 _LEAST_CHARACTERS = 512  # that a text counts for
-_OBJECT = re.compile(r'\s*\{\s*".*\}\s*')
 
 
 def define_flags() -> flags.FlagValues:
@@ -106,7 +104,8 @@ def read_arriving(source: ArrivingLines, takes: Takes, odd: OddRows) -> Tuple[It
     first = list(itertools.islice(lines, 1))
     has_tab = any("\t" in (line or "") for _, line in first)
     of_all = takes.after(1 + has_tab)
-    sign = "a tab" if has_tab else "a JSON object" if any(_OBJECT.fullmatch(line or "") for _, line in first) else ""
+    is_object = any(text_files.OBJECT.fullmatch(line or "") for _, line in first)
+    sign = "a tab" if has_tab else "a JSON object" if is_object else ""
     if sign and of_all.most == 1:
         log.warn(f"standard input, line 1 has {sign}, and the model takes single texts: each line is read as one; to read "
                  "a column alone, set --input_file and --text_column")
