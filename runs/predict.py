@@ -104,8 +104,10 @@ def read_arriving(source: ArrivingLines, takes: Takes, odd: OddRows) -> Tuple[It
     first = list(itertools.islice(lines, 1))
     has_tab = any("\t" in (line or "") for _, line in first)
     of_all = takes.after(1 + has_tab)
-    if has_tab and of_all.most == 1:
-        log.warn("standard input, line 1 has a tab, and the model takes single texts: each line is read as one; to read "
+    is_object = any(text_files.OBJECT.fullmatch(line or "") for _, line in first)
+    sign = "a tab" if has_tab else "a JSON object" if is_object else ""
+    if sign and of_all.most == 1:
+        log.warn(f"standard input, line 1 has {sign}, and the model takes single texts: each line is read as one; to read "
                  "a column alone, set --input_file and --text_column")
     return (line if isinstance(line, Unread) else attempt(odd, _example_of_line, line_number, line, of_all, takes)
             for line_number, line in itertools.chain(first, lines)), of_all.least

@@ -140,6 +140,9 @@ def read(path: str, header: Optional[bool], more_names: Sequence[str] = ()) -> T
         log.warn(f"{path}: quotes are text in .tsv and .txt, and cells begin and end with them; if they were added by "
                  "the program that wrote the file, write it as .csv")
     is_numbered = False
+    if kind == "tsv" and len(rows[0]) == 1 and text_files.OBJECT.fullmatch(rows[0][0]):
+        log.warn(f"{path}: its lines seem to be JSON objects, and each is read as a text; if they have texts, end the "
+                 "file's name in .jsonl")
     if header is None:
         # The first line of a plain text file is a text, even if it is a word like "text".
         is_plain_text = not path.lower().endswith((".tsv", ".csv")) and len(rows[0]) == 1

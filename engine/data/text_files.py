@@ -29,6 +29,7 @@ _AS_SPACES = str.maketrans(dict.fromkeys(LINE_CHARACTERS, " "))
 # Byte order marks of a line: in concatenated files also a later one has them.
 _MARKS = re.compile("\ufeff*")
 MARKS_OF_COLUMNS = re.compile("(?:\ufeff+(?![ \t]))?")  # not one that is a column
+OBJECT = re.compile(r'\s*\{\s*".*\}\s*')  # a line that seems to be one of JSON
 
 
 class Unread(NamedTuple):

@@ -396,6 +396,15 @@ def test_quotes_that_a_program_may_have_added_are_told(name, content, is_told, t
     assert (f"{name}: quotes are text in .tsv" in said and "write it as .csv" in said) == is_told
 
 
+@pytest.mark.parametrize("name, line, is_told", [
+    ("x.txt", '{"text": "the sea"}', True), ("x.tsv", '{ "text": 1 }', True), ("x.jsonl", '{"text": "the sea"}', False),
+    ("x.txt", "{sic} the sea", False), ("x.tsv", '1\t{"text": "the sea"}', False)])
+def test_json_that_is_read_as_texts_is_told(name, line, is_told, tmp_path, capsys):
+    (tmp_path / name).write_text(f"{line}\n" * 3)
+    table_head.read(str(tmp_path / name), None)
+    assert ("seem to be JSON objects, and each is read as a text" in capsys.readouterr().err) == is_told
+
+
 def test_empty_second_texts_are_counted(tmp_path, capsys):
     text = "sentence1\tsentence2\tlabel\n" + "".join(
         f"{each}\t{'' if i % 4 else each}\t{i % 2}\n" for i, each in enumerate(TEXTS))

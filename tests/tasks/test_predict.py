@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -108,15 +109,17 @@ def test_standard_input_is_a_text_a_line_and_empty_lines_keep_their_place(traine
 
 @pytest.mark.parametrize("takes, lines, is_told", [
     (TEXT, "one\ttwo\nthree\tfour\n", True), (TEXT, "one\nthree\tfour\n", False), (PAIR, "one\ttwo\n", False),
-    (TEXT_OR_PAIR, "one\ttwo\n", False),
+    (TEXT_OR_PAIR, "one\ttwo\n", False), (TEXT, '{"text": "one"}\n{"text": "two"}\n', True),
+    (TEXT_OR_PAIR, '{"text": "one"}\n', True), (TEXT, "{one}\n", False),
     (Takes(3, None, ("Question", "Choice")), "one\ttwo\tthree\none\ttwo\tthree\t\t\n", False)])
-def test_a_tab_in_a_single_text_is_told_once(takes, lines, is_told, tmp_path, capsys):
+def test_a_tab_or_an_object_in_a_single_text_is_told_once(takes, lines, is_told, tmp_path, capsys):
     (tmp_path / "lines").write_text(lines)
     with open(str(tmp_path / "lines"), "rb") as file:
         rows, _ = predict.read_arriving(parts.ArrivingLines(file.fileno()), takes, text_files.OddRows("are odd"))
         assert [row.texts for row in rows] == [
             (line,) if takes.most == 1 else tuple(line.rstrip("\t").split("\t")) for line in lines.splitlines()]
-    assert capsys.readouterr().err.count("line 1 has a tab, and the model takes single texts") == is_told
+    said = re.findall("line 1 has (.*), and the model takes single texts", capsys.readouterr().err)
+    assert said == ["a JSON object" if "{" in lines else "a tab"] * is_told
 
 
 @pytest.mark.parametrize("flags, file, words", [
