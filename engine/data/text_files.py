@@ -100,9 +100,18 @@ def input_format(path: str) -> str:
 
 
 def check_lines(path: str) -> None:
-    """Raises a UserError for a file named as CSV or JSON, or TSV with columns, where each line is read as a text."""
-    has_columns = path.lower().endswith(".tsv") and any("\t" in line for _, line in itertools.islice(lines(path), 1))
-    if has_columns or path.lower().endswith((".csv", ".json", ".jsonl", ".csv.gz", ".json.gz", ".jsonl.gz")):
+    """Raises a UserError for a file of CSV or JSON, or of TSV with columns, where each line is read as a text.
+
+    Args:
+        path: the name tells CSV, the first line of a file that is not compressed JSON and columns; "": no file.
+    """
+    name = path.lower()
+    is_table = name.endswith((".csv", ".json", ".jsonl", ".csv.gz", ".json.gz", ".jsonl.gz"))
+    if path and not (is_table or name.endswith(".gz")):
+        odd = OddRows("", skips_lines=True)  # a line that is not UTF-8 is reported where it is read
+        first = next((line or "" for _, line in lines(path, odd=odd)), "")
+        is_table = bool(OBJECT.fullmatch(first)) or name.endswith(".tsv") and "\t" in first
+    if is_table:
         raise UserError(f"--input_file={path}: each line is read as a text here, with the other columns, marks and names "
                         "of TSV, CSV or JSON; write the texts into a .txt file, one a line")
 

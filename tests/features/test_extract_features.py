@@ -175,12 +175,14 @@ def test_an_empty_file_has_no_features(flags, tmp_path, capsys):
     ({"input_file": "latin.txt"}, ("latin.txt, line 2: not UTF-8",)),
     ({"input_file": "texts.jsonl"}, ("texts.jsonl", "each line is read as a text")),
     ({"input_file": "texts.tsv"}, ("texts.tsv", "each line is read as a text here, with the other columns")),
+    ({"input_file": "wiki_00"}, ("wiki_00", "each line is read as a text here, with the other columns, marks and names")),
 ])
 def test_wrong_input_is_one_line(changes, words, flags, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "latin.txt").write_bytes(b"a\n\xff\n")
     (tmp_path / "texts.jsonl").write_text('{"text": "a"}\n')
     (tmp_path / "texts.tsv").write_text("text\tlabel\na\t1\n")
+    (tmp_path / "wiki_00").write_text('{"id": "1", "text": "a"}\n')  # as WikiExtractor writes it
     with ends_with_error(capsys, *words):
         run_here({**flags, **changes}, extract_features)
     assert not os.path.exists(str(flags["output_file"]))
