@@ -139,8 +139,8 @@ def session_config(*, num_cpu_devices: int = 1,
     """The ConfigProto of every session, with the logical devices that replicas need.
 
     Call it before the first session or strategy. Sessions take their devices from this
-    configuration, TensorFlow 2's strategies from the context of the process, which is made once.
-    So both get the same settings.
+    configuration, strategies (in TensorFlow 1 those for several workers) from the context of the process, which
+    is made once. So both get the same settings.
 
     Args:
         num_cpu_devices: logical CPU devices to make of the machine's cores.
@@ -164,12 +164,12 @@ def session_config(*, num_cpu_devices: int = 1,
     config.gpu_options.visible_device_list = ",".join(map(str, range(num_gpus)))
     for limits in gpu_memory_limits_mb:
         config.gpu_options.experimental.virtual_devices.add(memory_limit_mb=limits)
-    if not IS_TENSORFLOW_1:
-        with contextlib.suppress(RuntimeError):  # as above
-            tf.config.set_visible_devices(tf.config.list_physical_devices("GPU")[:num_gpus], "GPU")
-        if num_cpu_devices > 1:
-            _set_logical_devices("CPU", [[None] * num_cpu_devices])
-        _set_logical_devices("GPU", gpu_memory_limits_mb)
+    with contextlib.suppress(RuntimeError):  # as above
+        tf.config.experimental.set_visible_devices(
+            tf.config.experimental.list_physical_devices("GPU")[:num_gpus], "GPU")
+    if num_cpu_devices > 1:
+        _set_logical_devices("CPU", [[None] * num_cpu_devices])
+    _set_logical_devices("GPU", gpu_memory_limits_mb)
     return config
 
 

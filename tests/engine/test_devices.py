@@ -11,6 +11,7 @@ from engine.errors import UserError
 from engine.training.step_hook import StepHook
 
 import tensorflow.compat.v1 as tf
+from tensorflow.python.eager import context
 
 
 @pytest.mark.skipif(len(tf.config.experimental.list_physical_devices("GPU")) > 0,
@@ -36,6 +37,12 @@ def test_without_a_gpu_a_run_is_on_one_cpu_and_asking_for_gpus_is_an_error(monke
 def test_choices_that_exclude_each_other_are_refused(choices, error):
     with pytest.raises(UserError, match=error):
         devices.find_devices(devices.DeviceSettings(**choices))
+
+
+def test_strategies_find_the_devices_of_the_sessions():
+    """Those for several workers open all that the process has: by default every card, and one processor."""
+    config = context.context().config
+    assert config.device_count["CPU"] == 4 and not config.device_count["GPU"]  # as conftest.py has set
 
 
 def test_a_session_has_the_devices_of_the_run_and_a_step_runs_on_all_of_them(
