@@ -137,10 +137,11 @@ class Columns(TaggedFile):
             if fields and len(fields) != self._num_columns:
                 raise UserError(f"{self.path}, line {number}: {len(fields)} columns, and the first "
                                 f"line has {self._num_columns}")
-            if fields and self.has_tags and not is_tag(fields[self._tag]):
-                raise UserError(f"{self.path}, line {number}: {fields[self._tag][:40]!r} is no "
-                                "tag: O, or one of B, I, M, E and S, a hyphen and a type, as in "
-                                "B-PER; is --tag_column right?")
+            if fields and self.has_tags:
+                tag = fields[self._tag] = fields[self._tag].strip()  # "PER " is no other type than "PER"
+                if not is_tag(tag):
+                    raise UserError(f"{self.path}, line {number}: {tag[:40]!r} is no tag: O, or one of B, I, M, E "
+                                    "and S, a hyphen and a type, as in B-PER; is --tag_column right?")
             yield number, line, fields
 
     def sentences(self) -> Iterator[Sentence]:

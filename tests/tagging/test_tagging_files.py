@@ -113,10 +113,10 @@ def test_a_mark_of_unicode_may_be_a_word(by, tmp_path):
 
 
 def test_columns_are_chosen_and_words_between_tabs_may_have_spaces(tmp_path):
-    file = read(tmp_path / "a.tsv", "B-X\tNew York\t1\nO\tis\t2\n", word_column=2, tag_column=1)
+    file = read(tmp_path / "a.tsv", "B-X \tNew York\t1\nO\u00a0\tis\t2\n", word_column=2, tag_column=1)
     assert [(one.words, one.tags) for one in file.sentences()] == [
         (["New York", "is"], ["B-X", "O"])]
-    assert next(file.with_predictions(iter([["O", "O"]]))) == "B-X\tNew York\t1\tO"
+    assert next(file.with_predictions(iter([["O", "O"]]))) == "B-X \tNew York\t1\tO"
 
 
 @pytest.mark.parametrize("has_tags", [True, False])
