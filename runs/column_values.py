@@ -113,9 +113,15 @@ def number_columns(first: Sequence[str], others: Sequence[Sequence[str]]) -> boo
 
 
 def are_quoted(rows: Sequence[Sequence[str]]) -> bool:
-    """Whether cells have CSV's quotes: some with doubled ones within or, as of R, the first row and a column."""
-    return any('""' in cell[1:-1] and _QUOTED.fullmatch(cell) for row in rows for cell in row) or (
-        all(map(_QUOTED.fullmatch, rows[0])) and any(all(map(_QUOTED.fullmatch, column)) for column in zip(*rows)))
+    """Whether cells have CSV's quotes.
+
+    Those are some with doubled ones within; as of R, the first row and a column; as of Excel, all cells with commas.
+    """
+    cells = [cell for row in rows for cell in row]
+    with_commas = [cell for cell in cells if "," in cell]
+    return any('""' in cell[1:-1] and _QUOTED.fullmatch(cell) for cell in cells) or (
+        all(map(_QUOTED.fullmatch, rows[0])) and any(all(map(_QUOTED.fullmatch, column)) for column in zip(*rows))) or (
+        len(with_commas) > 2 and all(map(_QUOTED.fullmatch, with_commas)))
 
 
 def no_labels(kind: label_types.Kind, values: Sequence[Any]) -> List[Any]:

@@ -385,6 +385,8 @@ def test_a_column_that_counts_is_the_label_if_no_other_is_left(tmp_path):
     ("x.tsv", '"text"\t"label"\n"the sea"\t1\n"the rain"\t0\n', True),  # R without names of rows
     ("x.tsv", '"text"\t"label"\n"1"\t"the sea"\t"good"\n', True), ("x.txt", '"the sea"\n"the rain"\n', True),
     ("x.tsv", 'text\tlabel\nthe sea\t1\n"a ""big"" sea"\t0\n', True), ("x.tsv", 'the sea\t1\n"""Go"" he said"\t0\n', True),
+    ("x.tsv", 'text\tlabel\n' + '"the sea, the rain"\t0\nthe sea\t1\n' * 3, True),  # Excel
+    ("x.tsv", 'text\tlabel\n' + '"the sea, the rain"\t0\nthe sea, too\t1\n' * 3, False),
     ("x.csv", '"text","label"\n"a ""big"" sea","1"\n', False), ("x.txt", '"Where is it?"\nthe rain\n', False),
     ("x.tsv", '"the sea"\t1\n"the rain"\t0\n', False), ("x.tsv", '"Go" and "stop"\t1\n"a "big" sea"\t0\n', False),
     ("x.tsv", 'a "" sign\t1\nthe ""big"" sea\t0\n""\t1\n', False)])
