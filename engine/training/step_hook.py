@@ -107,31 +107,33 @@ class StallWarning(tf.train.SessionRunHook):
     """
 
     def __init__(self, seconds: float = _STALL_SECONDS):
-        self._timer = None
         self._seconds = seconds
+        self._began = math.inf  # the time at which the step began that runs now
+        self._is_over = threading.Event()
 
     def __enter__(self) -> "StallWarning":
+        threading.Thread(target=self._watch, daemon=True).start()
         return self
 
     def __exit__(self, *exception) -> None:
-        self._cancel()
+        self._is_over.set()
 
     def before_run(self, run_context) -> None:
-        """Counts the seconds from here on."""
-        self._timer = threading.Timer(self._seconds, log.warn, [
-            f"a step has taken {self._seconds / 60:.0f} minutes so far. If it never ends, a card has failed, perhaps for lack "
-            "of memory, and the others wait for it in NCCL. Only kill -9 ends the process then; --all_reduce=one_device "
-            "(with several machines ring) shows the error"])
-        self._timer.daemon = True
-        self._timer.start()
+        """A step begins."""
+        self._began = time.monotonic()
 
     def after_run(self, run_context, run_values) -> None:
-        """The step has ended."""
-        self._cancel()
+        """It has ended."""
+        self._began = math.inf
 
-    def _cancel(self) -> None:
-        if self._timer:
-            self._timer.cancel()
+    def _watch(self) -> None:
+        while not self._is_over.wait(self._seconds / 10):
+            if time.monotonic() - self._began > self._seconds:
+                log.warn(
+                    f"a step has taken {self._seconds / 60:.0f} minutes so far. If it never ends, a card has failed, perhaps "
+                    "for lack of memory, and the others wait for it in NCCL. Only kill -9 ends the process then; "
+                    "--all_reduce=one_device (with several machines ring) shows the error")
+                return
 
 
 class TrainingProgress:
