@@ -196,7 +196,8 @@ def _warn_of_odd(counts: Counter[str], lines: Dict[str, int], file: str, *, may_
     def folded(label: str) -> Union[str, float]:
         if column_values.are_numbers([label]):
             return float(label)
-        return " ".join(unicodedata.normalize("NFKC", label).casefold().split())  # also for no-break spaces
+        seen = (sign for sign in unicodedata.normalize("NFKC", label) if unicodedata.category(sign) != "Cf")
+        return " ".join("".join(seen).casefold().split())
 
     spellings = collections.Counter(map(folded, counts))
     alike = sorted((label for label in counts if spellings[folded(label)] > 1),

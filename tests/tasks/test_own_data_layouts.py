@@ -223,7 +223,8 @@ def test_a_label_that_joins_others_is_told(separator, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("one, other", [
-    ("Yes", "yes"), ("not good", "not  good"), ("not good", "not\u00a0good"), ("caf\u00e9", "cafe\u0301")])
+    ("Yes", "yes"), ("not good", "not  good"), ("not good", "not\u00a0good"), ("caf\u00e9", "cafe\u0301"),
+    ("good", "go\u200bod")])
 def test_labels_that_look_alike_are_told(one, other, tmp_path, capsys):
     text = "text\tlabel\n" + "".join(f"the text {i}\t{label}\n" for i, label in enumerate([one, f"{other} ", "x"] * 2))
     labels = make_task(tmp_path, {"train.tsv": text}).kind.labels
