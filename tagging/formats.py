@@ -222,7 +222,8 @@ class JsonLines(TaggedFile):
             raise UserError(
                 f"{self.path}, line {number}: {key!r} is {json.dumps(value[key])[:60]}, and must "
                 "be {type: {mention: [[first, last], ...]}} or a list of [start, end, type] or "
-                "{\"start\", \"end\", \"label\"}, of characters of the text, from 0") from None
+                "{\"start\", \"end\", \"label\"}, of characters of the text, from 0, with the end behind the last one "
+                "and, if it is there, the \"text\" between") from None
 
 
 def _spans_in(text: str, label: Any) -> List[Span]:
@@ -230,8 +231,8 @@ def _spans_in(text: str, label: Any) -> List[Span]:
         items = [(first, last + 1, name, mention) for name, mentions in label.items()
                  for mention, places in mentions.items() for first, last in places]
     else:
-        items = [(item["start"], item["end"], item["label"]) if isinstance(item, dict) else item
-                 for item in label]
+        items = [(item["start"], item["end"], item["label"], *([item["text"]] if "text" in item else []))
+                 if isinstance(item, dict) else item for item in label]
     spans = []
     for start, end, name, *mention in items:
         if not (type(start) is type(end) is int and 0 <= start < end <= len(text)

@@ -142,7 +142,7 @@ def test_clueners_lines_are_read(tmp_path):
 
 @pytest.mark.parametrize("key, span", [
     ("entities", {"start": 4, "end": 12, "label": "LOC"}), ("spans", [4, 12, "LOC"]),
-    ("label", [4, 12, "LOC"])])
+    ("entities", {"start": 4, "end": 12, "label": "LOC", "text": "New York"}), ("label", [4, 12, "LOC"])])
 def test_spans_are_read_and_written(tmp_path, key, span):
     file = read(tmp_path / "a.jsonl", json.dumps({"text": "see New York.", key: [span]}) + "\n")
     (sentence,) = file.sentences()
@@ -200,6 +200,8 @@ def test_spans_that_no_tags_can_spell_are_told():
     ("a.json", '{"text": "a", "label": {}}\n{"text"\n',
      r"a.json, line 2: not JSON \(.*character 8"),
     ("a.json", '{"text": "a"}\n', 'a.json, line 1: the object has no "label", "entities"'),
+    ("a.json", '{"text": "我在北京", "spans": [{"start": 2, "end": 3, "label": "LOC", "text": "北京"}]}\n',  # the last character
+     "a.json, line 1: 'spans' is .*, with the end behind the last one"),
     ("a.json", '{"text": "a b", "label": {"x": {"a": [[0, 1]]}}}\n',
      "a.json, line 1: 'label' is .* of characters of the text")])
 def test_a_broken_file_is_an_error_with_its_line(tmp_path, name, text, message):
