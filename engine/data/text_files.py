@@ -117,10 +117,10 @@ def check_lines(path: str) -> None:
 
 
 def output_format(path: Optional[str], given: Optional[str]) -> str:
-    """The format of an output: `given`, else by the file's extension, else tsv; CSV can only be read."""
+    """The format of an output: `given`, else by the file's extension, else tsv; CSV and JSON can only be read."""
     extension = os.path.splitext(path or "")[1].lower()
-    if extension == ".csv" and not given:
-        raise UserError(f"{path}: the output is not written as CSV; name a .tsv or .jsonl file, "
+    if extension in (".csv", ".json") and not given:
+        raise UserError(f"{path}: the output is not written as {extension[1:].upper()}; name a .tsv or .jsonl file, "
                         "or set --format")
     return given or ("jsonl" if extension == ".jsonl" else "tsv")
 

@@ -131,6 +131,7 @@ def test_a_tab_or_an_object_in_a_single_text_is_told_once(takes, lines, is_told,
     ({"text_column": "2"}, "", ("--text_column", "--input_file")),
     ({"input_file": "texts.txt", "output_file": "texts.txt"}, "a\n", ("is also an input",)),
     ({"input_file": "texts.txt", "output_file": "answers.csv"}, "a\n", ("not written as CSV",)),
+    ({"input_file": "texts.txt", "output_file": "answers.json"}, "a\n", ("not written as JSON; name a .tsv or .jsonl",)),
 ])
 def test_wrong_input_is_one_line_and_leaves_no_answers(
         flags, file, words, trained, tmp_path, monkeypatch, capsys):
