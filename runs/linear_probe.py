@@ -27,7 +27,7 @@ _MOST_ROWS = 20_000  # of features
 _MOST_LOGITS = 2_000_000  # of all rows: with many classes, there are fewer rows
 _FOLDS = 3
 _PENALTIES = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)  # of the mean loss, per squared weight; the strongest first
-_ROUGHLY, _EXACTLY = 1e-4, 1e-6  # components of the gradient at which a fit ends
+_ROUGHLY, _EXACTLY = 1e-3, 1e-5  # components of the gradient, by `_fit`'s units, at which a fit ends
 # A feature that is nearly constant is no cause for large weights: its deviation counts as this share of
 # the root mean square of all features' deviations, at least.
 _LEAST_DEVIATION = 0.1
@@ -315,12 +315,17 @@ def _fit(likelihood: _Likelihood, features: np.ndarray, targets: np.ndarray, noi
     """
     from scipy.optimize import minimize
     (n, d), k, constant = features.shape, targets.shape[1], likelihood.constant(targets)
-    penalties = penalty + noise[:, np.newaxis] * likelihood.variance(constant)
+    variance = likelihood.variance(constant)
+    penalties = penalty + noise[:, np.newaxis] * variance
     if likelihood.counts is not None:
         n = len(likelihood.counts)
+    # About the curvature of the loss, [d + 1, k]. In units in which it is 1 everywhere, there are fewer iterations.
+    units = 1 / np.sqrt(np.concatenate([penalties + np.square(features).mean(axis=0)[:, np.newaxis] * variance,
+                                        [penalty + variance]]))
 
     def unpacked(flat: np.ndarray) -> _Layer:
-        return _Layer(flat[:d * k].reshape(d, k), flat[d * k:])
+        values = flat.reshape(d + 1, k) * units
+        return _Layer(values[:d], values[d])
 
     def objective(flat: np.ndarray) -> Tuple[float, np.ndarray]:
         layer = unpacked(flat)
@@ -328,10 +333,11 @@ def _fit(likelihood: _Likelihood, features: np.ndarray, targets: np.ndarray, noi
         error = (likelihood.mean(logits) - targets) / n
         loss = likelihood.losses(logits, targets).mean() + (
             (penalties * np.square(layer.weights)).sum() + penalty * np.square(shift).sum()) / 2
-        return loss, np.concatenate([(features.T @ error + penalties * layer.weights).ravel(),
-                                     error.sum(axis=0) + penalty * shift])
+        gradient = np.concatenate([features.T @ error + penalties * layer.weights,
+                                   [error.sum(axis=0) + penalty * shift]])
+        return loss, (gradient * units).ravel()
 
     start = start or _Layer(np.zeros((d, k)), constant)
     return unpacked(minimize(
-        objective, np.concatenate([start.weights.ravel(), start.bias]), jac=True, method="L-BFGS-B",
+        objective, (np.concatenate([start.weights, [start.bias]]) / units).ravel(), jac=True, method="L-BFGS-B",
         options={"gtol": tolerance, "ftol": 0, "maxiter": 1000}).x)

@@ -5,6 +5,7 @@ import os
 
 import numpy as np
 import pytest
+import scipy.optimize
 
 from commands import results_in, run_here
 from conftest import checkpoint_values, write_cola
@@ -223,6 +224,18 @@ def test_interrupted_while_it_is_fitted_a_training_ends_the_same(two_layers, dat
     actual = train(two_layers, tmp_path / "resumed", data_dir, num_train_epochs=0.2)
     for name, value in expected.items():
         np.testing.assert_array_equal(value, actual[name])
+
+
+def test_features_that_hardly_differ_are_fitted_in_a_few_iterations(monkeypatch):
+    """Dropout is mostly noise for them: their penalties are large, and differ by powers of ten."""
+    minimize, ended = scipy.optimize.minimize, []
+    monkeypatch.setattr(scipy.optimize, "minimize", lambda *some, **more: ended.append(minimize(*some, **more)) or ended[-1])
+    generator = np.random.RandomState(0)
+    labels = np.minimum(generator.geometric(0.3, 300) - 1, 11)
+    features = generator.randn(300, 32) * np.geomspace(1e-3, 1e-2, 32) + generator.randn(12, 32)[labels] * 1e-4 + 1
+    fit_probe(Rows(features.astype(np.float32), labels), label_types.SingleLabel(list(map(str, range(12)))), "examples", 0.0, 0.1)
+    assert len(ended) > 5 and all(each.success for each in ended)
+    assert max(each.nit for each in ended) < 50
 
 
 def test_rare_labels_are_learnt_in_a_short_training(two_layers, tmp_path):
