@@ -36,7 +36,6 @@ class Chooser(Capability):
         trained: how the training file was read.
     """
     verb, unit, prediction_files = "Choosing", "choices", ("test_results.tsv", "predict.txt")
-    reads_pooler = True
     inputs = {"input_ids": 3, "input_mask": 3, "segment_ids": 3}
 
     def __init__(self, opened: Mapping[str, ChoiceFile], trained: Layout, config: BertConfig, encoding: Encoding):

@@ -27,9 +27,10 @@ from distillation.student import Student
 from distillation.teacher import Teacher
 from distillation.training import (
     GENERAL, INTERMEDIATE, PREDICTION, Distillation, DistillationSettings, GeneralStudent)
-from encoder import pretraining_tfrecords
+from encoder import model_files, pretraining_tfrecords
 from encoder.encoding import Encoding
 from engine import log, settings
+from engine.checkpoints import checkpoints
 from engine.cli import command, device_flags
 from engine.errors import UserError
 from engine.inference import PredictionSettings
@@ -169,7 +170,10 @@ def _job(values: flags.FlagValues, peers: Peers, teacher: Teacher, model: Capabi
     student = _student(values, teacher, learned)
     job = training_command.job_of(values, model.replaced(
         config=student.config, encoding=_encoding(values, teacher, student, longest), settings=[learned]), peers)
-    return job._replace(settings=job.settings._replace(init_checkpoint=student.checkpoint)), Distillation(
+    initial = student.checkpoint
+    if initial and values.do_train and not checkpoints.latest(job.settings.output_dir):
+        initial = model_files.with_pooler(initial, student.config)  # the first stages do not read it, but keep it
+    return job._replace(settings=job.settings._replace(init_checkpoint=initial)), Distillation(
         teacher, learned, job.predict_batch_size)
 
 

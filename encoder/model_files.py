@@ -221,12 +221,13 @@ def check_encoder(checkpoint: checkpoints.Checkpoint, config: modeling.BertConfi
 def with_pooler(checkpoint: checkpoints.Checkpoint, config: modeling.BertConfig) -> checkpoints.Checkpoint:
     """The checkpoint; if it has no pooler, with one that starts as the identity: it passes on the state of [CLS].
 
-    A pooler that starts at random mixes these states, so that a short training learns little (docs/results.md).
+    A pooler that starts at random mixes these states, so that a short training learns little (docs/results.md). A
+    training that reads no pooler keeps this one for the next, which may.
     """
     missing = missing_variables(checkpoint, config, variables.POOLER)
     if not missing:
         return checkpoint
-    log.info(f"{checkpoint.path} has no pooler: it starts as the identity, so that the output layer reads the states of [CLS]")
+    log.info(f"{checkpoint.path} has no pooler: it starts as the identity, which passes on the states of [CLS]")
     size = config.hidden_size
     return checkpoint.with_values({name: np.eye(size, dtype=np.float32) if name.endswith("/kernel")
                                    else np.zeros(size, np.float32) for name in missing})

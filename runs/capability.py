@@ -175,7 +175,6 @@ class Capability(abc.ABC):
         unit: what a set's records are, in the plural: "windows".
         prediction_files: the names of what `write` writes, which a training outdates.
         inputs: of an export, int32, and how many dimensions each has.
-        reads_pooler: whether the head reads the pooled output.
         loss: the name of the loss among the results, which --metric_for_best can name, too.
         length: the class of the settings of a training's length.
 
@@ -188,7 +187,6 @@ class Capability(abc.ABC):
     unit: str
     prediction_files: Sequence[str] = ()
     inputs: Mapping[str, int] = {"input_ids": 2, "input_mask": 2, "segment_ids": 2}
-    reads_pooler: bool = False
     loss: Optional[str] = "eval_loss"
     length: Type = EpochSchedule
     settings: Sequence[Any] = ()

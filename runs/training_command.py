@@ -114,8 +114,7 @@ def started(job: Job, *, is_training: bool, flag: str = "--init_checkpoint") -> 
     if initial and (not resumed or os.path.isdir(os.path.join(settings.output_dir, tries.FOLDER))):
         initial = (output_layer.left_out(initial) if is_new else output_layer.taken_over(
             job.model, initial, flag, output_layer.NEW_LAYER))
-        if job.model.reads_pooler:
-            initial = model_files.with_pooler(initial, job.model.config)
+        initial = model_files.with_pooler(initial, job.model.config)
     return job._replace(settings=settings._replace(init_checkpoint=initial))
 
 

@@ -92,7 +92,6 @@ class Classifier(Capability):
     """
     verb, unit = "Predicting", "examples"
     prediction_files = ("test_results.tsv", "test_results_mm.tsv", "predict.txt", "predict_mm.txt")
-    reads_pooler = True
 
     def __init__(self, classification: Classification, config: BertConfig, encoding: Encoding):
         super().__init__(config, encoding)

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 
+import numpy as np
 import pytest
 
 import toy_runs
@@ -14,6 +15,7 @@ from encoder import convert, model_files
 from engine.checkpoints import checkpoints
 from engine.errors import UserError
 from huggingface_folders import assert_same_values
+from pretraining_files import write_frozen
 
 
 
@@ -81,6 +83,23 @@ def test_a_missing_part_is_one_clear_line(name_of, said, folder_of):
     with pytest.raises(UserError, match=said) as raised:
         check(folder_of(name_of))
     assert "encoder.convert" not in str(raised.value)
+
+
+@pytest.mark.parametrize("run", ["pretraining.run", "tagging.run --crf", "distillation.run --stage=intermediate"])
+def test_a_training_that_reads_no_pooler_keeps_the_identity_for_one_that_does(run, folder_of, tmp_path, capsys):
+    model = folder_of(without("^bert/pooler|^cls"))
+    folder = os.path.dirname(model.init_checkpoint)
+    changes = {}
+    if run == "pretraining.run":
+        changes["input_file"] = write_frozen(tmp_path / "no pairs.tfrecord", 80, drop=["next_sentence_labels"])
+    elif "distillation" in run:
+        toy_runs.train("run_classifier", tmp_path, model)
+        changes["student"] = folder
+    toy_runs.train(run, tmp_path, model, **changes)
+    assert "has no pooler: it starts as the identity" in capsys.readouterr().err
+    kept = checkpoint_values(str(tmp_path / run))
+    np.testing.assert_array_equal(kept["bert/pooler/dense/kernel"], np.eye(16))
+    np.testing.assert_array_equal(kept["bert/pooler/dense/bias"], np.zeros(16))
 
 
 @pytest.mark.parametrize("pattern, count", [
