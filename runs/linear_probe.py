@@ -144,24 +144,20 @@ class Probe(NamedTuple):
     layer: Optional[_Layer]  # None: it is not clearly better than a constant
     mean: np.ndarray  # of the features, [d]
     deviation: np.ndarray  # [d]
-    constant: np.ndarray  # the logits of the best constant answer, [k]
     summary: Dict[str, Any]  # JSON values: how good it is
 
     def output_layer(self, learning_rate: float, names: Sequence[str] = model_files.OUTPUT_LAYER) -> FittedLayer:
         """The layer for the features themselves, to be trained at this rate, and no more sensitive than `_MOST_CHANGE`.
 
         Adam changes each weight by about the rate, so a feature, which has d inputs of about 1, by d times as
-        much. With large weights the first steps would throw the answers about. A layer that is too sensitive is
-        moved towards the constant answer, its bias as well as its weights: the loss is convex, so it stays lower.
+        much. With large weights the first steps would throw the answers about.
         """
         if not self.layer:
             return FittedLayer({}, self.summary)
         weights = self.layer.weights / self.deviation[:, np.newaxis]
         change = learning_rate * len(weights) * np.abs(weights).sum(axis=0).mean()
-        share = 1 / max(1.0, change / _MOST_CHANGE)
-        weights *= share
-        bias = self.constant + share * (self.layer.bias - self.constant)
-        values = weights.T, bias - self.mean @ weights
+        weights /= max(1.0, change / _MOST_CHANGE)
+        values = weights.T, self.layer.bias - self.mean @ weights
         return FittedLayer({name: value.astype(np.float32) for name, value in zip(names, values)}, self.summary)
 
 
@@ -256,7 +252,7 @@ def fit_probe(rows: Rows, kind: Union[Kind, OneOf], unit: str, began: float, dro
             layer = _fit(likelihood, features, targets, noise, penalty, _EXACTLY)
             summary["is_used"] = True
     log.info(describe(summary, f" in {time.time() - began:.0f} s"))
-    return Probe(layer, mean, deviation, likelihood.constant(targets), summary)
+    return Probe(layer, mean, deviation, summary)
 
 
 def describe(summary: Mapping[str, Any], took: str = "") -> str:
