@@ -6,10 +6,11 @@
   python -m benchmarks.quality ... --sets conll --variants random huggingface --rates 5e-5 --epochs 3 --seeds 1 2 3
 
 A variant is what is compared: the update (Google's, or with Adam's bias correction), the output layer and what it
-reads, the number of replicas, the precision, another checkout (--before), windows of so many batches, or the peer. All have the same data,
-weights, examples a step, epochs, learning rates and schedule. The trainings of a set at a rate run in turn, seed by
-seed; the result of each is WORK_DIR/<training>.json: the same command goes on with those that have none, and ends with
-the table of those that have one. A training has failed if its record has the warning that it does not learn.
+reads, the number of replicas, the precision, another checkout (--before), windows of so many batches, or the peer.
+All have the same data, weights, examples a step, epochs, learning rates and schedule. The trainings of a set at a rate
+run in turn, seed by seed; the result of each is WORK_DIR/<training>.json: the same command goes on with those that have
+none, and ends with the table of those that have one. A training has failed if its record has the warning that it does
+not learn.
 """
 
 import argparse

@@ -191,8 +191,6 @@ def fitting(job: Job, kind: Union[Kind, OneOf], unit: str, *, find: Callable[[],
         has_dropout: whether a training drops a part of what the layer reads.
         names: of the layer's weights and bias.
     """
-    is_pooled = positions is None
-
     @functools.lru_cache(maxsize=None)
     def probe() -> Optional[Probe]:
         start, settings = job.settings.init_checkpoint, job.settings.training
@@ -223,7 +221,7 @@ def fitting(job: Job, kind: Union[Kind, OneOf], unit: str, *, find: Callable[[],
 
     def fit(learning_rate: float) -> Optional[FittedLayer]:
         fitted, num_layers = probe(), job.model.config.num_hidden_layers
-        features_change = is_pooled or job.settings.training.freeze_layers < num_layers
+        features_change = positions is None or job.settings.training.freeze_layers < num_layers
         return fitted and fitted.output_layer(learning_rate if features_change else 0.0, names)
     return fit
 
